@@ -1,0 +1,408 @@
+/**
+ * The contracts between the parts. Nodes, workers and the reconciler see Redis and the queue only through these.
+ *
+ * Promises common to all of them:
+ * - Every call has a bounded wait. When Redis does not answer it rejects with AppError REDIS_UNAVAILABLE; the call may or
+ *   may not have happened, and repeating it with the same ids is always safe (FAULTS F1).
+ * - Results are values tagged by `type`; only the environment's failure is thrown.
+ * - Times are Redis `TIME` in ms where a script decides, sizes are bytes.
+ */
+import type { EndReason, Outcome, StoredEntry } from '../protocol/entries.js';
+import type { AttachmentId, ClaimId, CommandId, NodeId, SessionId, Tag, WorkerId } from '../protocol/ids.js';
+import type { CommandSnapshot, CommandSpec, OwnerWhy } from '../protocol/methods.js';
+
+/** Where a request is allowed to act: the conversation of a tenant, and who asks. */
+export interface Place {
+  readonly tag: Tag;
+  readonly tenant: string;
+  readonly conversation: string;
+  readonly principal: string;
+}
+
+// ---------------------------------------------------------------------------------------------------------- sessions
+
+export type SessionState = 'live' | 'away' | 'closing' | 'closed';
+
+export interface OpenRequest extends Place {
+  readonly sessionId: SessionId;
+  readonly attachmentId: AttachmentId;
+  readonly nodeId: NodeId;
+  /** SHA-256, hex. The token itself is never stored. */
+  readonly resumeTokenHash: string;
+  readonly pageNonce: string;
+}
+
+/** `refused`: the tag belongs to another tenant or conversation (a digest collision), or the id is another's. */
+export type OpenResult =
+  | { readonly type: 'opened'; readonly generation: number; readonly rev: number }
+  | { readonly type: 'refused' };
+
+export interface AttachRequest {
+  readonly sessionId: SessionId;
+  readonly attachmentId: AttachmentId;
+  readonly nodeId: NodeId;
+  readonly principal: string;
+  readonly resumeTokenHash: string;
+  readonly pageNonce: string;
+  /** The attachment that did not answer a probe; empty before any probe (SE4, FAULTS S6). */
+  readonly probedAttachmentId: AttachmentId | '';
+}
+
+export type AttachResult =
+  | { readonly type: 'attached'; readonly generation: number; readonly rev: number }
+  /** Unknown id, wrong token, other principal: told apart by nobody. */
+  | { readonly type: 'denied' }
+  /** Right token, but the session is closed or closing. */
+  | { readonly type: 'gone' }
+  /** This attachment id was superseded before; a repeat never attaches again. */
+  | { readonly type: 'superseded' }
+  /** Another page may hold the session: probe this attachment on that node, then ask again. */
+  | { readonly type: 'probe'; readonly nodeId: NodeId; readonly attachmentId: AttachmentId };
+
+/** Which condition must still hold for a close to begin. */
+export type CloseCondition =
+  /** By request of the connection that holds the attachment. */
+  | { readonly type: 'attachment'; readonly attachmentId: AttachmentId }
+  /** The session grace is over: still away, and its time has come. */
+  | { readonly type: 'grace' }
+  /** Another process began it; only go on. */
+  | { readonly type: 'continue' };
+
+export type CloseResult =
+  | { readonly type: 'closed'; readonly moved: number; readonly toKill: readonly CommandId[] }
+  /** The condition does not hold (resumed meanwhile, or grace not over: `dueInMs`), or there is no such session. */
+  | { readonly type: 'refused'; readonly dueInMs?: number };
+
+/** What a node compares in its sweep. `attachmentId` and `state` decide whether it still holds the session. */
+export interface SessionCheck {
+  readonly state: SessionState | 'missing';
+  readonly attachmentId: AttachmentId | '';
+  readonly rev: number;
+  /** In the order of the ids asked for; undefined for a command that is no longer there. */
+  readonly heads: readonly ({ readonly head: number; readonly ended: boolean; readonly owned: boolean } | undefined)[];
+}
+
+export interface SessionSummary {
+  readonly sessionId: SessionId;
+  readonly state: SessionState;
+  readonly generation: number;
+  readonly nodeId: string;
+  readonly createdAt: number;
+  readonly lastActiveAt: number;
+  readonly owned: number;
+}
+
+export interface OwnedCommand {
+  readonly snapshot: CommandSnapshot;
+  readonly why: OwnerWhy | '';
+  /** The first entry the owner has not acknowledged. */
+  readonly fromSeq: number;
+}
+
+/** Sessions, attachments and what they own. Each call is one script in one slot (`close` and `adoptParked`: batches). */
+export interface SessionDirectory {
+  /** Creates the session, live, with this attachment; the same ids again: the same answer. Counts as user activity. */
+  open(request: OpenRequest): Promise<OpenResult>;
+  /** Makes this attachment the current one (SE1, SE2, SE4); the same attachment again: `attached`, nothing changed. */
+  attach(request: AttachRequest): Promise<AttachResult>;
+  /** Live → away, only if this attachment is the current one. Records the due grace end first (S2). Idempotent. */
+  detach(sessionId: SessionId, attachmentId: AttachmentId): Promise<void>;
+  /** Live → away for whatever attachment that node held (the node is dead). */
+  detachFromNode(sessionId: SessionId, nodeId: NodeId): Promise<void>;
+  /** Closes for good and moves what it owns to the heir (OW2, OW4, OW11), in batches, resumable by any process (S3). */
+  close(sessionId: SessionId, condition: CloseCondition): Promise<CloseResult>;
+  /** Counts as user activity, if the attachment is current (OW12). */
+  touch(sessionId: SessionId, attachmentId: AttachmentId): Promise<void>;
+  /** Gives the session what is parked for its principal, in batches (OW4). Returns how many. */
+  adoptParked(sessionId: SessionId): Promise<number>;
+  /** One round trip: the session and the heads of these commands. */
+  check(sessionId: SessionId, commandIds: readonly CommandId[]): Promise<SessionCheck>;
+  /** What the session owns, oldest first, at most `limit`; `more` when there is more. */
+  owned(
+    sessionId: SessionId,
+    limit: number,
+  ): Promise<{ readonly rev: number; readonly commands: OwnedCommand[]; readonly more: boolean }>;
+  /** Open sessions of a principal in a conversation, latest activity first. `cursor` is an offset. */
+  list(
+    place: Place,
+    cursor: number,
+    limit: number,
+  ): Promise<{ readonly sessions: SessionSummary[]; readonly next?: number }>;
+}
+
+// ---------------------------------------------------------------------------------------------------------- commands
+
+/** How a command came to its origin; decides the first owner (OW1, OW3, OW5, OW10). */
+export type SubmitOrigin =
+  /** Through the origin session's own connection: counts as its user activity, needs its attachment. */
+  | { readonly type: 'connection'; readonly sessionId: SessionId; readonly attachmentId: AttachmentId }
+  /** Named by another caller (HTTP). Must exist and be the same principal's; may have closed since. */
+  | { readonly type: 'named'; readonly sessionId: SessionId }
+  | { readonly type: 'none' };
+
+export interface SubmitRequest extends Place {
+  readonly commandId: CommandId;
+  readonly spec: CommandSpec;
+  /** SHA-256, hex, over the canonical spec and origin: what makes two submits the same. */
+  readonly specHash: string;
+  readonly origin: SubmitOrigin;
+  readonly parentCommandId?: CommandId;
+}
+
+export type SubmitResult =
+  /** `rev` is the owner session's rev after the submit; `repeated` when the same submit had been stored before. */
+  | {
+      readonly type: 'accepted';
+      readonly state: 'queued' | 'running' | 'ended';
+      readonly ownerSessionId: SessionId | null;
+      readonly rev: number;
+      readonly repeated: boolean;
+    }
+  | { readonly type: 'conflict' }
+  | { readonly type: 'origin_unknown' }
+  /** The connection's attachment is no longer the current one. */
+  | { readonly type: 'superseded' };
+
+export interface KillRequest {
+  readonly signal: string;
+  readonly graceMs: number;
+  readonly reason: Extract<EndReason, 'cancelled' | 'owner_gone' | 'worker_drained'>;
+}
+
+export type KillResult =
+  | { readonly type: 'requested'; readonly state: 'queued' | 'running'; readonly workerId: string }
+  | { readonly type: 'ended' }
+  | { readonly type: 'unknown' };
+
+export type ClaimResult =
+  | {
+      readonly type: 'claimed';
+      readonly place: Place;
+      readonly spec: CommandSpec;
+      readonly originSessionId: SessionId | null;
+      readonly originClosed: boolean;
+      readonly ownerSessionId: SessionId | null;
+      readonly createdAt: number;
+      readonly startedAt: number;
+      readonly headSeq: number;
+      /** Asked for before the start: end at once with this, do not spawn. */
+      readonly kill?: KillRequest;
+    }
+  /** Somebody else's, or over, or never was: do not spawn. */
+  | { readonly type: 'refused'; readonly state: 'running' | 'ended' | 'missing' };
+
+export interface AppendRequest {
+  readonly commandId: CommandId;
+  readonly claimId: ClaimId;
+  /** The owner the writer believes in; null when parked. */
+  readonly ownerSessionId: SessionId | null;
+  /** Contiguous: each entry's `fromSeq` is the `seq` before plus one. */
+  readonly entries: readonly StoredEntry[];
+  /** Given with the last entry, `ended`: the command is over. */
+  readonly outcome?: Outcome;
+}
+
+export type AppendResult =
+  | { readonly type: 'appended'; readonly headSeq: number }
+  /** The log ends before the first entry sent: rewind to `headSeq + 1` and send again. */
+  | { readonly type: 'behind'; readonly headSeq: number }
+  /** Nothing appended: the owner is this one, repeat. */
+  | { readonly type: 'owner'; readonly ownerSessionId: SessionId | null }
+  /** The claim is another's or the record is gone: stop, kill the process, write nothing. */
+  | { readonly type: 'claim_lost' };
+
+/** What a worker compares for each running command at least every poll interval. */
+export interface ClaimCheck {
+  readonly held: boolean;
+  readonly kill?: KillRequest;
+}
+
+export type EndWithoutWorkerResult = { readonly type: 'ended' } | { readonly type: 'refused' };
+
+/** Who reads a log. An owner's read is refused unless session, attachment and ownership hold in the same script. */
+export type Reader =
+  | { readonly type: 'owner'; readonly sessionId: SessionId; readonly attachmentId: AttachmentId }
+  | { readonly type: 'viewer' };
+
+export type LogPage =
+  | {
+      readonly type: 'page';
+      /** Entries after the cursor in order, as stored; at least one if there is one. Holes are where `fromSeq` jumps. */
+      readonly entries: readonly StoredEntry[];
+      readonly headSeq: number;
+      readonly ackedSeq: number;
+      readonly ended: boolean;
+      /** `endOffset` of the entry at the cursor, where it is still there. */
+      readonly cursorOffset?: number;
+    }
+  | { readonly type: 'not_owner' }
+  | { readonly type: 'unknown' };
+
+export interface CommandRecord extends Place {
+  readonly snapshot: CommandSnapshot;
+  readonly principal: string;
+  readonly claimId: string;
+  readonly workerId: string;
+  readonly kill?: KillRequest;
+}
+
+export interface CommandStore {
+  /** Stores a command once, with its first owner, in state queued (CO1, OW1, OW3, OW5). Adds no job. */
+  submit(request: SubmitRequest): Promise<SubmitResult>;
+  /** Queued → running for one attempt (CO2); the same claim id again: the same answer. */
+  claim(commandId: CommandId, claimId: ClaimId, workerId: WorkerId, containment: string): Promise<ClaimResult>;
+  /** Appends and publishes to the owner's channel in one atomic step; exact repeats change nothing. */
+  append(request: AppendRequest): Promise<AppendResult>;
+  /** One round trip for many commands. */
+  checkClaims(claims: readonly { readonly commandId: CommandId; readonly claimId: ClaimId }[]): Promise<ClaimCheck[]>;
+  /** Raises the acknowledged seq, from the owner's current attachment only; the rest is ignored (DE6). */
+  ack(sessionId: SessionId, attachmentId: AttachmentId, cursors: ReadonlyMap<CommandId, number>): Promise<void>;
+  /** Records the wish and nudges the worker. The first reason stays; a later call may change signal and grace. */
+  requestKill(commandId: CommandId, kill: KillRequest): Promise<KillResult>;
+  /**
+   * Ends a command that no worker will end: takes the claim, then writes the one `ended` (CO3).
+   * `expectedClaimId` is '' for a command still queued; refused when the claim is another or the command is over.
+   */
+  endWithoutWorker(
+    commandId: CommandId,
+    expectedClaimId: ClaimId | '',
+    reason: EndReason,
+    error: string,
+  ): Promise<EndWithoutWorkerResult>;
+  /** Gives one parked or kept command to a live session of its principal; `not_parked` when someone owns it. */
+  adopt(
+    commandId: CommandId,
+    sessionId: SessionId,
+    attachmentId: AttachmentId | '',
+  ): Promise<{ readonly type: 'adopted' | 'unknown' | 'not_parked' | 'superseded' }>;
+  /** Entries after `afterSeq`, up to about `limitBytes` of text. */
+  readLog(commandId: CommandId, reader: Reader, afterSeq: number, limitBytes: number): Promise<LogPage>;
+  /** The seq after which the last `tailBytes` of output begin. */
+  tailSeq(commandId: CommandId, tailBytes: number): Promise<number>;
+  get(commandId: CommandId): Promise<CommandRecord | undefined>;
+  /** Commands of a principal in a conversation, newest first. `cursor` is opaque. */
+  list(
+    place: Place,
+    options: { readonly cursor?: string; readonly limit: number; readonly state?: string; readonly label?: string },
+  ): Promise<{ readonly commands: CommandSnapshot[]; readonly next?: string }>;
+  /** Removes everything of a command whose retention is over; refused (with the wait) while it is not. */
+  expire(
+    commandId: CommandId,
+  ): Promise<{ readonly type: 'expired' } | { readonly type: 'refused'; readonly dueInMs: number }>;
+}
+
+// --------------------------------------------------------------------------------------------------------------- bus
+
+export interface Subscription {
+  /** Idempotent. Resolves when the unsubscribe was acknowledged or the connection is gone. */
+  close(): Promise<void>;
+}
+
+export interface EventBus {
+  /**
+   * Listens to one session's channel. Resolves when Redis acknowledged the subscription; messages come in order.
+   * Subscriptions are counted, so an old connection's close can not end a newer one's. Survives reconnects; after each
+   * `onRestored` is called, because messages in between are lost.
+   */
+  subscribeSession(sessionId: SessionId, handler: (message: string) => void): Promise<Subscription>;
+  /** Nudges for a running command: 'kill'. A nudge may be lost; the wish is in the record. */
+  subscribeControl(commandId: CommandId, handler: (nudge: string) => void): Promise<Subscription>;
+  /** Requests to this process and their answers: JSON text. */
+  subscribeAsk(id: NodeId | WorkerId, handler: (message: string) => void): Promise<Subscription>;
+  ask(id: NodeId | WorkerId, message: string): Promise<void>;
+  /** Called after every channel was subscribed again following a loss. Everyone catches up then. */
+  onRestored(handler: () => void): void;
+  /** Milliseconds since the last probe came back through the normal path; Infinity before the first. */
+  probeAgeMs(): number;
+  close(): Promise<void>;
+}
+
+// ---------------------------------------------------------------------------------------------------------- presence
+
+export interface NodeFacts {
+  readonly nodeId: NodeId;
+  readonly url: string;
+  readonly version: string;
+  readonly startedAt: number;
+}
+
+export interface WorkerFacts {
+  readonly workerId: WorkerId;
+  readonly pool: string;
+  readonly concurrency: number;
+  readonly containment: string;
+  readonly version: string;
+  readonly startedAt: number;
+  readonly draining: boolean;
+}
+
+/** One beat as a judge sees it: judged by whether `beat` changes (R4), never by clocks. */
+export interface Beat<Id> {
+  readonly id: Id;
+  /** Changes with every beat; '' when the record has expired. */
+  readonly beat: string;
+}
+
+/** Timed work, in buckets. Members are `grace:<sid>`, `close:<sid>`, `queued:<cid>`, `expire:<cid>`. */
+export interface DueItem {
+  readonly bucket: number;
+  readonly member: string;
+  readonly score: number;
+}
+
+/** Who is there, what they may hold, and what is due. Extra members are harmless, missing ones are rebuilt (S2). */
+export interface Presence {
+  beatNode(facts: NodeFacts): Promise<void>;
+  beatWorker(facts: WorkerFacts): Promise<void>;
+  nodes(): Promise<Beat<NodeId>[]>;
+  workers(): Promise<(Beat<WorkerId> & { readonly facts?: WorkerFacts })[]>;
+  forgetNode(nodeId: NodeId): Promise<void>;
+  forgetWorker(workerId: WorkerId): Promise<void>;
+  /** Intent before record (S2): the node may hold this session from now on. */
+  noteNodeSession(nodeId: NodeId, sessionId: SessionId): Promise<void>;
+  dropNodeSession(nodeId: NodeId, sessionId: SessionId): Promise<void>;
+  nodeSessions(nodeId: NodeId): Promise<SessionId[]>;
+  noteWorkerCommand(workerId: WorkerId, commandId: CommandId): Promise<void>;
+  dropWorkerCommand(workerId: WorkerId, commandId: CommandId): Promise<void>;
+  workerCommands(workerId: WorkerId): Promise<CommandId[]>;
+  noteDue(member: string, delayMs: number): Promise<void>;
+  dropDue(item: DueItem): Promise<void>;
+  /** Items whose time has come, at most `limit`, buckets in random order. */
+  due(limit: number): Promise<DueItem[]>;
+  /** True for at most one process at a time, roughly; being wrong costs work, not truth. */
+  tryLead(id: string, forMs: number): Promise<boolean>;
+  /** Changes when the server behind the connection is another one or was started again (R2, R3). */
+  serverIdentity(): Promise<string>;
+}
+
+// ------------------------------------------------------------------------------------------------------------- queue
+
+/** What an operator sees of a command in its queue. Holds no secret and not the spec: the record is the truth. */
+export interface JobData {
+  readonly v: 1;
+  readonly commandId: CommandId;
+  readonly originSessionId: string | null;
+  readonly ownerSessionId: string | null;
+  readonly conversation: string;
+  readonly tenant: string;
+  readonly principal: string;
+  readonly program: string;
+}
+
+export type JobState = 'waiting' | 'active' | 'finished' | 'missing';
+
+export interface QueueProducer {
+  /** Adds the job of a command; its id is the command's id, so a repeat changes nothing. */
+  add(pool: string, job: JobData, options: { readonly priority: number; readonly delayMs: number }): Promise<void>;
+  /** Where the job of a queued command is (Q1). */
+  state(pool: string, commandId: CommandId): Promise<JobState>;
+  /** Removes the job, whatever its state; a job held by a worker stays. */
+  remove(pool: string, commandId: CommandId): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface QueueConsumer {
+  /** Takes no more jobs; resolves when the running ones are over or `timeoutMs` has passed. */
+  pause(): Promise<void>;
+  close(): Promise<void>;
+}
