@@ -406,3 +406,29 @@ export interface QueueConsumer {
   pause(): Promise<void>;
   close(): Promise<void>;
 }
+
+// --------------------------------------------------------------------------------------------------------------- ops
+
+/** One line an event: fields first, then a short constant sentence. Fields never hold a secret. Pino fits. */
+export interface Log {
+  debug(fields: object, message: string): void;
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+  child(fields: Record<string, unknown>): Log;
+}
+
+/** Figures of the running process. Names are `homing_*`; labels are few and bounded. */
+export interface Meter {
+  count(name: string, labels?: Readonly<Record<string, string>>, by?: number): void;
+  gauge(name: string, value: number, labels?: Readonly<Record<string, string>>): void;
+  observe(name: string, value: number, labels?: Readonly<Record<string, string>>): void;
+}
+
+/** Chance and time as arguments, so that rules and tests decide them. */
+export interface Chance {
+  /** `size` unpredictable bytes. */
+  bytes(size: number): Uint8Array;
+  /** 0 ≤ n < 1, for jitter. */
+  random(): number;
+}

@@ -12,9 +12,9 @@ export type Tag = Branded<string, 'tag'>;
 export type SessionId = Branded<string, 'session'>;
 /** `cmd_<tag>_<26 base32 characters>` */
 export type CommandId = Branded<string, 'command'>;
-/** One start of a gateway process. */
+/** One start of a gateway process: `node_<26 base32 characters>`. */
 export type NodeId = Branded<string, 'node'>;
-/** One start of a worker process. */
+/** One start of a worker process: `wrk_<26 base32 characters>`. */
 export type WorkerId = Branded<string, 'worker'>;
 /** The bond of a session to one connection on one node; compared by equality only. */
 export type AttachmentId = Branded<string, 'attachment'>;
@@ -68,3 +68,8 @@ export const parseCommandId = (value: unknown): CommandId | undefined =>
 
 /** The hash tag inside a session or command id. */
 export const tagOf = (id: SessionId | CommandId): Tag => id.slice(4, 20) as Tag;
+
+export const makeNodeId = (random: Uint8Array): NodeId => `node_${base32(random.subarray(0, 16))}` as NodeId;
+export const makeWorkerId = (random: Uint8Array): WorkerId => `wrk_${base32(random.subarray(0, 16))}` as WorkerId;
+export const makeAttachmentId = (random: Uint8Array): AttachmentId => base32(random.subarray(0, 16)) as AttachmentId;
+export const makeClaimId = (random: Uint8Array): ClaimId => base32(random.subarray(0, 16)) as ClaimId;

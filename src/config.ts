@@ -1,0 +1,108 @@
+/**
+ * Settings: names, defaults and checks in one schema. Pure: the environment is an argument, and every fault is listed
+ * at once. `NAME_FILE` is resolved by the CLI before, since it reads files.
+ */
+import { z } from 'zod';
+import { poolName } from './protocol/methods.js';
+
+const ms = (fallback: number, min = 1) => z.coerce.number().int().min(min).default(fallback);
+const count = (fallback: number, min = 0) => z.coerce.number().int().min(min).default(fallback);
+const port = (fallback: number) => z.coerce.number().int().min(0).max(65_535).default(fallback);
+const bytes = (fallback: number, min = 1024) => z.coerce.number().int().min(min).default(fallback);
+const optional = z.string().min(1).optional();
+
+const REDIS_SCHEMES = /^(redis|rediss|unix|redis-sentinel|redis-cluster):\/\//;
+const redisUrl = z
+  .string()
+  .regex(REDIS_SCHEMES, 'must begin with redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://')
+  .optional();
+
+export const settingsSchema = z.object({
+  HOMING_REDIS_URL: redisUrl.describe('Redis for records, logs and channels'),
+  HOMING_QUEUE_REDIS_URL: redisUrl.describe('Redis for the queues; the same one unless given'),
+  HOMING_REDIS_CA: optional.describe('Certificate authority for rediss://, PEM'),
+  HOMING_SENTINEL_PASSWORD: optional.describe('Password of the sentinels'),
+  HOMING_HOST: z.string().min(1).default('127.0.0.1').describe('Address a node listens on'),
+  HOMING_PORT: port(7420).describe('Port a node listens on; 0 means any'),
+  HOMING_OPS_HOST: z.string().min(1).default('127.0.0.1').describe('Address of the ops listener'),
+  HOMING_OPS_PORT: port(7421).describe('Port of the ops listener; 0 means any'),
+  HOMING_GATEWAY_URL: z.url().optional().describe('What commands on a worker use as HOMING_URL'),
+  HOMING_PUBLIC_ORIGINS: optional.describe(
+    'Origins browsers may come from, separated by commas; same host only unless given',
+  ),
+  HOMING_TRUST_PROXY: optional.describe('Addresses of proxies whose forwarding headers are believed'),
+  HOMING_JWT_SECRET: z
+    .string()
+    .min(32, 'must have at least 32 characters')
+    .optional()
+    .describe('Secret that signs tokens (HS256)'),
+  HOMING_JWT_SECRET_PREVIOUS: z
+    .string()
+    .min(32, 'must have at least 32 characters')
+    .optional()
+    .describe('The secret before, still accepted'),
+  HOMING_JWKS_URL: z.url().optional().describe('Where public keys for tokens are'),
+  HOMING_JWT_ISSUER: optional.describe('Required iss of tokens'),
+  HOMING_JWT_AUDIENCE: optional.describe('Required aud of tokens'),
+  HOMING_ADMIN_TOKEN: z
+    .string()
+    .min(16, 'must have at least 16 characters')
+    .optional()
+    .describe('Token of the ops address'),
+  HOMING_METRICS_TOKEN: z
+    .string()
+    .min(16, 'must have at least 16 characters')
+    .optional()
+    .describe('Token for /metrics alone'),
+  HOMING_GRACE_MS: ms(30_000, 0).describe('Session grace: how long an away session is kept'),
+  HOMING_HEARTBEAT_MS: ms(15_000, 100).describe('Interval of session.heartbeat'),
+  HOMING_LEASE_MS: ms(15_000, 500).describe('A process without a beat for this long is dead'),
+  HOMING_RETENTION_MS: ms(86_400_000, 1000).describe('How long an ended command is kept'),
+  HOMING_DRAIN_MS: ms(30_000, 0).describe('How long a stopping process may take'),
+  HOMING_QUEUE_MS: ms(3_600_000).describe('How long a command may wait in the queue unless it says so itself'),
+  HOMING_KILL_GRACE_MS: ms(2_000, 0).describe('Kill grace: how long a process may take to end by itself'),
+  HOMING_LOG_FIRST_BYTES: bytes(1024 * 1024).describe('First bytes of output kept of each command'),
+  HOMING_LOG_LAST_BYTES: bytes(7 * 1024 * 1024).describe('Last bytes of output kept of each command'),
+  HOMING_SPOOL_BYTES: bytes(32 * 1024 * 1024, 65_536).describe(
+    'Output of one command a worker holds while it can not publish',
+  ),
+  HOMING_OUTPUT_BYTES_PER_SEC: bytes(8 * 1024 * 1024).describe('Output of one command published per second'),
+  HOMING_OUTBOX_BYTES: bytes(1024 * 1024, 65_536).describe('Bytes waiting for one connection'),
+  HOMING_MAX_FRAME_BYTES: bytes(64 * 1024).describe('Largest inbound frame'),
+  HOMING_POOL: poolName.default('default').describe('Pool whose queue a worker serves'),
+  HOMING_CONCURRENCY: count(8, 1).describe('Commands a worker runs at the same time'),
+  HOMING_CONTAINMENT: z
+    .enum(['auto', 'pidns', 'group'])
+    .default('auto')
+    .describe('Weakest containment a worker accepts'),
+  HOMING_ENV_ALLOW: z
+    .string()
+    .default('PATH HOME LANG LC_* TZ TERM')
+    .describe('Variables of the worker that commands see'),
+  HOMING_PREFIX: z
+    .string()
+    .regex(/^[A-Za-z0-9_-]{1,32}$/)
+    .default('h')
+    .describe('Prefix of every key'),
+  HOMING_DATA_DIR: optional.describe("Folder for the embedded Redis and run.json; the user's data folder unless given"),
+  HOMING_LOG_LEVEL: z
+    .enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])
+    .default('info')
+    .describe('Least level that is logged'),
+});
+
+export type Settings = z.output<typeof settingsSchema>;
+export type SettingName = keyof Settings;
+
+/** @returns the settings, or every fault as a sentence that begins with the setting's name */
+export function parseSettings(
+  env: Readonly<Record<string, string | undefined>>,
+): { readonly ok: true; readonly settings: Settings } | { readonly ok: false; readonly faults: readonly string[] } {
+  const given = Object.fromEntries(
+    Object.entries(env).filter(([name, value]) => name in settingsSchema.shape && value !== undefined && value !== ''),
+  );
+  const parsed = settingsSchema.safeParse(given);
+  if (parsed.success) return { ok: true, settings: parsed.data };
+  const faults = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
+  return { ok: false, faults };
+}

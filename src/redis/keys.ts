@@ -1,0 +1,42 @@
+/** Every Redis name Homing uses. Nothing else builds one. */
+import { type CommandId, type NodeId, type SessionId, type Tag, tagOf, type WorkerId } from '../protocol/ids.js';
+
+/** Buckets of timed work; a reconciler visits them in random order. */
+export const DUE_BUCKETS = 16;
+
+export function createKeys(prefix: string) {
+  const at = (tag: Tag) => `${prefix}:{${tag}}`;
+  const session = (id: SessionId) => at(tagOf(id));
+  return {
+    prefix,
+    conversation: (tag: Tag) => `${at(tag)}:conv`,
+    sessions: (tag: Tag, principal: string) => `${at(tag)}:sessions:${principal}`,
+    session: (id: SessionId) => `${session(id)}:ses:${id}`,
+    owned: (id: SessionId) => `${session(id)}:own:${id}`,
+    parked: (tag: Tag, principal: string) => `${at(tag)}:parked:${principal}`,
+    kept: (tag: Tag, principal: string) => `${at(tag)}:kept:${principal}`,
+    commands: (tag: Tag) => `${at(tag)}:cmds`,
+    command: (id: CommandId) => `${at(tagOf(id))}:cmd:${id}`,
+    first: (id: CommandId) => `${at(tagOf(id))}:first:${id}`,
+    last: (id: CommandId) => `${at(tagOf(id))}:last:${id}`,
+    trace: (id: CommandId) => `${at(tagOf(id))}:trace:${id}`,
+    /** What scripts build further keys of the same tag from. */
+    tagPrefix: (tag: Tag) => at(tag),
+    sessionChannel: (id: SessionId) => `${session(id)}:s:${id}`,
+    controlChannel: (id: CommandId) => `${at(tagOf(id))}:ctl:${id}`,
+    askChannel: (id: NodeId | WorkerId) => `${prefix}:${id.startsWith('wrk_') ? 'worker' : 'node'}:${id}:ask`,
+    probeChannel: (shard: string, id: string) => `${prefix}:{${shard}}:probe:${id}`,
+    nodes: `${prefix}:nodes`,
+    node: (id: NodeId) => `${prefix}:node:${id}`,
+    nodeSessions: (id: NodeId) => `${prefix}:node:${id}:sessions`,
+    workers: `${prefix}:workers`,
+    worker: (id: WorkerId) => `${prefix}:worker:${id}`,
+    workerCommands: (id: WorkerId) => `${prefix}:worker:${id}:cmds`,
+    due: (bucket: number) => `${prefix}:due:${bucket}`,
+    leader: `${prefix}:leader`,
+    /** BullMQ's own prefix for a pool; the hash tag keeps a queue in one slot. */
+    queuePrefix: (pool: string) => `{${prefix}:${pool}}`,
+  };
+}
+
+export type Keys = ReturnType<typeof createKeys>;
