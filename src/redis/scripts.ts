@@ -1,0 +1,56 @@
+/**
+ * Loads scripts/*.lua as commands of a connection. A script is sent whole once per socket and by its digest afterwards;
+ * a server that forgot it gets it again. Files that begin with `_` are parts of others: `-- @include _file.lua`.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import type { Cluster, Redis } from 'ioredis';
+import { asRedisError } from './redis-errors.js';
+
+export type ScriptArgument = string | number | Buffer;
+
+export interface Scripts {
+  /**
+   * Runs scripts/<name>.lua. Numbers arrive as text.
+   * @throws AppError REDIS_UNAVAILABLE when Redis does not answer or refuses for now; the script may have run
+   */
+  run(name: string, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown>;
+}
+
+type ScriptCommand = (keyCount: number, ...keysAndArgs: ScriptArgument[]) => Promise<unknown>;
+
+const FOLDER = new URL('./scripts/', import.meta.url);
+/** Without a shebang Redis runs a script in a legacy mode, where its flags do not hold (FAULTS O1). */
+const SHEBANG = '#!lua';
+
+export function createScripts(redis: Redis | Cluster): Scripts {
+  const commands = new Map<string, ScriptCommand>();
+  for (const file of readdirSync(FOLDER)) {
+    if (!file.endsWith('.lua') || file.startsWith('_')) continue;
+    const name = file.slice(0, -'.lua'.length);
+    const lua = readScript(file, []);
+    if (!lua.startsWith(SHEBANG)) throw new Error(`scripts/${file} must begin with ${SHEBANG}`);
+    // The prefix keeps `append` and `touch` of ours apart from the commands of Redis.
+    const commandName = `homing:${name}`;
+    redis.defineCommand(commandName, { lua });
+    const command = (redis as unknown as Record<string, ScriptCommand>)[commandName];
+    if (command === undefined) throw new Error(`scripts/${file} was not defined`);
+    commands.set(name, command.bind(redis));
+  }
+  return {
+    async run(name, keys, args) {
+      const command = commands.get(name);
+      if (command === undefined) throw new Error(`there is no script ${name}`);
+      try {
+        return await command(keys.length, ...keys, ...args);
+      } catch (error) {
+        throw asRedisError(error);
+      }
+    },
+  };
+}
+
+function readScript(file: string, within: readonly string[]): string {
+  if (within.includes(file)) throw new Error(`scripts/${file} includes itself`);
+  const text = readFileSync(new URL(file, FOLDER), 'utf8');
+  return text.replace(/^-- @include (\S+)\s*$/gm, (_line, part: string) => readScript(part, [...within, file]));
+}

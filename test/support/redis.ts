@@ -1,0 +1,132 @@
+/** A real Redis of one test's own: on a free port, in a folder that goes with it. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+export interface TestRedis extends AsyncDisposable {
+  readonly url: string;
+  readonly host: string;
+  readonly port: number;
+  readonly folder: string;
+  readonly pid: number | undefined;
+  /** Starts it again on the same data and port; resolves when it takes commands. */
+  start(): Promise<void>;
+  /** A clean SHUTDOWN; resolves when the process is gone. */
+  stop(): Promise<void>;
+  /** SIGKILL; what the kernel was given of the append-only file stays. */
+  kill(): Promise<void>;
+  /** Stops its process from running, as a machine that hangs: connections stay open, nothing answers. */
+  suspend(): void;
+  resume(): void;
+}
+
+export interface TestRedisOptions {
+  /** Lines of redis.conf, for example `maxmemory 8mb`. */
+  readonly config?: readonly string[];
+}
+
+/** A prefix no other test uses, legal as HOMING_PREFIX. */
+export const uniquePrefix = (): string => `t${randomBytes(6).toString('hex')}`;
+
+export async function startRedis(options: TestRedisOptions = {}): Promise<TestRedis> {
+  const folder = await mkdtemp(join(tmpdir(), 'homing-redis-'));
+  const host = '127.0.0.1';
+  let port = 0;
+  let child: ChildProcess | undefined;
+
+  const stopWith = async (signal: NodeJS.Signals) => {
+    const running = child;
+    child = undefined;
+    if (running === undefined || running.exitCode !== null || running.signalCode !== null) return;
+    const gone = once(running, 'exit');
+    running.kill('SIGCONT');
+    running.kill(signal);
+    await gone;
+  };
+
+  const redis: TestRedis = {
+    get url() {
+      return `redis://${host}:${port}`;
+    },
+    host,
+    get port() {
+      return port;
+    },
+    folder,
+    get pid() {
+      return child?.pid;
+    },
+    async start() {
+      if (child !== undefined) return;
+      child = await launch(folder, host, port, options.config ?? []);
+    },
+    // Redis answers SIGTERM with the steps of SHUTDOWN.
+    stop: () => stopWith('SIGTERM'),
+    kill: () => stopWith('SIGKILL'),
+    suspend: () => void child?.kill('SIGSTOP'),
+    resume: () => void child?.kill('SIGCONT'),
+    async [Symbol.asyncDispose]() {
+      await stopWith('SIGKILL');
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+
+  // Another process may take the free port before Redis does: then with another one.
+  for (let attempt = 1; ; attempt += 1) {
+    port = await freePort();
+    try {
+      await redis.start();
+      return redis;
+    } catch (error) {
+      if (attempt < 5) continue;
+      await redis[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+}
+
+/** A port nobody listened on a moment ago. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  await new Promise((resolve) => server.close(resolve));
+  return address.port;
+}
+
+async function launch(folder: string, host: string, port: number, config: readonly string[]): Promise<ChildProcess> {
+  const lines = [
+    `bind ${host}`,
+    `port ${port}`,
+    `dir ${folder}`,
+    'save ""',
+    'appendonly yes',
+    'appendfsync everysec',
+    'maxmemory-policy noeviction',
+    ...config,
+  ];
+  const child = spawn('redis-server', ['-'], { stdio: ['pipe', 'pipe', 'inherit'] });
+  child.stdin.end(lines.join('\n'));
+  const killWithTest = () => void child.kill('SIGKILL');
+  process.once('exit', killWithTest);
+  child.once('exit', () => process.off('exit', killWithTest));
+  await ready(child);
+  return child;
+}
+
+function ready(child: ChildProcess): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let said = '';
+    child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+      if (said.length < 10_000) said += text;
+      if (said.includes('Ready to accept connections')) resolve();
+    });
+    child.once('error', reject);
+    child.once('exit', () => reject(new Error(`redis-server ended: ${said}`)));
+  });
+}
