@@ -1,0 +1,55 @@
+/** Waiting for events, never for a time: each wait has a limit, and says what it waited for when it is over. */
+import { setTimeout as delay } from 'node:timers/promises';
+
+export const DEFAULT_LIMIT_MS = 15_000;
+
+/** Asks again and again, until the answer is neither undefined nor false. Errors of `ask` count as "not yet". */
+export async function until<T>(
+  what: string,
+  ask: () => T | undefined | false | Promise<T | undefined | false>,
+  limitMs = DEFAULT_LIMIT_MS,
+  everyMs = 20,
+): Promise<T> {
+  const deadline = performance.now() + limitMs;
+  let lastError: unknown;
+  for (;;) {
+    try {
+      const answer = await ask();
+      if (answer !== undefined && answer !== false) return answer;
+      lastError = undefined;
+    } catch (error) {
+      lastError = error;
+    }
+    if (performance.now() > deadline) {
+      throw new Error(`waited ${limitMs} ms for ${what}`, { cause: lastError });
+    }
+    await delay(everyMs);
+  }
+}
+
+/** The promise's value, or an error that names what did not come in time. */
+export async function within<T>(what: string, promise: Promise<T>, limitMs = DEFAULT_LIMIT_MS): Promise<T> {
+  const timer = new AbortController();
+  const limit = delay(limitMs, undefined, { signal: timer.signal }).then(() => {
+    throw new Error(`waited ${limitMs} ms for ${what}`);
+  });
+  try {
+    return await Promise.race([promise, limit]);
+  } finally {
+    timer.abort();
+    limit.catch(() => {});
+  }
+}
+
+/**
+ * Proof that nothing comes: looks for the whole span, and throws at once when `ask` finds something.
+ * The span is a bound of the contract (such as the sweep interval), not a guess.
+ */
+export async function never(what: string, ask: () => unknown, spanMs: number): Promise<void> {
+  const deadline = performance.now() + spanMs;
+  while (performance.now() < deadline) {
+    const found = await ask();
+    if (found !== undefined && found !== false) throw new Error(`${what}: ${JSON.stringify(found)?.slice(0, 500)}`);
+    await delay(20);
+  }
+}

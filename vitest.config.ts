@@ -1,0 +1,14 @@
+import { defineConfig } from 'vitest/config';
+
+/** Two files at a time: each journey runs a cluster of real processes, and two cores are what we promise to need. */
+export default defineConfig({
+  test: {
+    include: ['test/**/*.test.ts'],
+    pool: 'forks',
+    maxWorkers: 2,
+    testTimeout: 30_000,
+    hookTimeout: 30_000,
+    teardownTimeout: 5_000,
+    setupFiles: ['test/support/no-leaks.ts'],
+  },
+});
