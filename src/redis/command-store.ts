@@ -1,0 +1,427 @@
+/**
+ * Commands and their logs: the port CommandStore on Redis. Every decision is a script's; this file knows how arguments
+ * and answers are laid out, and repeats where a script says what has changed.
+ */
+import type { Cluster, Redis } from 'ioredis';
+import type {
+  AppendRequest,
+  AppendResult,
+  Chance,
+  ClaimResult,
+  CommandStore,
+  KillResult,
+  LogPage,
+  Presence,
+  SubmitResult,
+} from '../domain/ports.js';
+import {
+  type EndReason,
+  type EntryLetter,
+  type Outcome,
+  parseEntryText,
+  type StoredEntry,
+  serializeEntry,
+} from '../protocol/entries.js';
+import {
+  type ClaimId,
+  type CommandId,
+  makeClaimId,
+  parseCommandId,
+  type SessionId,
+  type Tag,
+  tagOf,
+} from '../protocol/ids.js';
+import { LIMITS } from '../protocol/limits.js';
+import type { CommandSnapshot, CommandSpec } from '../protocol/methods.js';
+import { answerOf } from './connections.js';
+import type { Keys } from './keys.js';
+import { readFields, readHashes } from './pipelines.js';
+import type { Scripts } from './scripts.js';
+import { readKill, readSnapshot } from './snapshot.js';
+
+/** An entry costs about 220 bytes beside its text, so their number is bounded with the bytes: 1 for each 128. */
+const BYTES_PER_ENTRY = 128;
+/** Commands looked at in one round trip while a list is filtered. */
+const LIST_CHUNK = 200;
+/** Round trips of one list call; then it answers what it has and a cursor. */
+const LIST_CHUNKS = 20;
+const LIST_FIELDS = ['principal', 'state'];
+
+export interface CommandStoreOptions {
+  readonly redis: Redis | Cluster;
+  readonly keys: Keys;
+  readonly scripts: Scripts;
+  readonly presence: Presence;
+  readonly chance: Chance;
+  readonly retentionMs: number;
+  readonly logFirstBytes: number;
+  readonly logLastBytes: number;
+}
+
+export function createCommandStore(options: CommandStoreOptions): CommandStore {
+  const { redis, keys, scripts, presence, chance, retentionMs, logFirstBytes, logLastBytes } = options;
+  const prefixOf = (id: CommandId) => keys.tagPrefix(tagOf(id));
+
+  /** Keys and the shared tail of arguments of the scripts that append; see scripts/_append.lua. */
+  const appendKeys = (commandId: CommandId, owner: SessionId | null) => [
+    keys.command(commandId),
+    keys.first(commandId),
+    keys.last(commandId),
+    owner === null ? keys.command(commandId) : keys.session(owner),
+  ];
+  const appendArgs = (owner: SessionId | null, entries: readonly StoredEntry[]) => [
+    owner ?? '',
+    owner === null ? '' : keys.sessionChannel(owner),
+    logFirstBytes,
+    Math.ceil(logFirstBytes / BYTES_PER_ENTRY),
+    logLastBytes,
+    Math.ceil(logLastBytes / BYTES_PER_ENTRY),
+    entries.length,
+    ...entries.flatMap((entry) => [entry.letter, entry.fromSeq, entry.seq, entry.endOffset, entry.text]),
+  ];
+
+  async function readPage(
+    commandId: CommandId,
+    reader: Parameters<CommandStore['readLog']>[1],
+    afterSeq: number,
+    limitBytes: number,
+  ): Promise<LogPage> {
+    const owner = reader.type === 'owner' ? reader : undefined;
+    const answer = (await scripts.run('read-log', appendKeys(commandId, owner?.sessionId ?? null), [
+      reader.type,
+      owner?.sessionId ?? '',
+      owner?.attachmentId ?? '',
+      afterSeq,
+      limitBytes,
+    ])) as ['unknown'] | ['not_owner'] | ['page', number, number, number, number, ...(string | number)[]];
+    if (answer[0] !== 'page') return { type: answer[0] };
+    const [, headSeq, ackedSeq, ended, cursorOffset, ...flat] = answer;
+    const entries: StoredEntry[] = [];
+    for (let i = 0; i < flat.length; i += 5) {
+      entries.push({
+        letter: flat[i] as EntryLetter,
+        fromSeq: flat[i + 1] as number,
+        seq: flat[i + 2] as number,
+        endOffset: flat[i + 3] as number,
+        text: flat[i + 4] as string,
+      });
+    }
+    return {
+      type: 'page',
+      entries,
+      headSeq,
+      ackedSeq,
+      ended: ended === 1,
+      ...(cursorOffset < 0 ? (afterSeq === 0 ? { cursorOffset: 0 } : {}) : { cursorOffset }),
+    };
+  }
+
+  /** The last characters of output as they are in the log; good enough for a command whose worker is gone. */
+  async function readTail(commandId: CommandId): Promise<string> {
+    const rows = [keys.last(commandId), keys.first(commandId)].map((key) =>
+      redis.xrevrange(key, '+', '-', 'COUNT', 64),
+    );
+    let tail = '';
+    for (const stream of await answerOf(Promise.all(rows))) {
+      for (const [, fields] of stream) {
+        if (tail.length >= LIMITS.tailChars) break;
+        if (fields[1] !== 'o') continue;
+        const { params } = parseEntryText(fields[9] ?? '{}');
+        tail = String(params.data ?? '') + tail;
+      }
+    }
+    return tail.slice(-LIMITS.tailChars);
+  }
+
+  return {
+    async submit(request) {
+      const { origin } = request;
+      const answer = (await scripts.run(
+        'submit',
+        [keys.command(request.commandId)],
+        [
+          keys.tagPrefix(request.tag),
+          request.commandId,
+          request.tenant,
+          request.conversation,
+          request.principal,
+          JSON.stringify(request.spec),
+          request.specHash,
+          origin.type,
+          origin.type === 'none' ? '' : origin.sessionId,
+          origin.type === 'connection' ? origin.attachmentId : '',
+          request.spec.onOwnerGone,
+          request.parentCommandId ?? '',
+        ],
+      )) as
+        | ['accepted', CommandSnapshot['state'], SessionId | '', number, number]
+        | ['conflict' | 'origin_unknown' | 'superseded'];
+      if (answer[0] !== 'accepted') return { type: answer[0] } as SubmitResult;
+      const [type, state, owner, rev, repeated] = answer;
+      return { type, state, ownerSessionId: owner === '' ? null : owner, rev, repeated: repeated === 1 };
+    },
+
+    async claim(commandId, claimId, workerId, containment): Promise<ClaimResult> {
+      const answer = (await scripts.run('claim', [keys.command(commandId)], [claimId, workerId, containment])) as
+        | ['refused', 'running' | 'ended' | 'missing']
+        | [
+            'claimed',
+            string,
+            string,
+            string,
+            string,
+            SessionId | '',
+            number,
+            SessionId | '',
+            number,
+            number,
+            number,
+            string,
+          ];
+      if (answer[0] === 'refused') return { type: 'refused', state: answer[1] };
+      const [
+        ,
+        spec,
+        tenant,
+        conversation,
+        principal,
+        origin,
+        originClosed,
+        owner,
+        createdAt,
+        startedAt,
+        headSeq,
+        kill,
+      ] = answer;
+      const wish = readKill(keys.command(commandId), kill);
+      return {
+        type: 'claimed',
+        place: { tag: tagOf(commandId), tenant, conversation, principal },
+        spec: JSON.parse(spec) as CommandSpec,
+        originSessionId: origin === '' ? null : origin,
+        originClosed: originClosed === 1,
+        ownerSessionId: owner === '' ? null : owner,
+        createdAt,
+        startedAt,
+        headSeq,
+        ...(wish === undefined ? {} : { kill: wish }),
+      };
+    },
+
+    async append(request: AppendRequest): Promise<AppendResult> {
+      const { commandId, claimId, ownerSessionId, entries, outcome } = request;
+      const appendTo = appendKeys(commandId, ownerSessionId);
+      const tail = appendArgs(ownerSessionId, entries);
+      if (outcome !== undefined) await presence.noteDue(`expire:${commandId}`, retentionMs);
+      const answer = (await (outcome === undefined
+        ? scripts.run('append', appendTo, [commandId, claimId, ...tail])
+        : scripts.run(
+            'append-end',
+            [...appendTo, keys.trace(commandId)],
+            [commandId, claimId, JSON.stringify(outcome), retentionMs, ...tail],
+          ))) as ['appended' | 'behind', number] | ['owner', SessionId | ''] | ['claim_lost'];
+      switch (answer[0]) {
+        case 'appended':
+        case 'behind':
+          return { type: answer[0], headSeq: answer[1] };
+        case 'owner':
+          return { type: 'owner', ownerSessionId: answer[1] === '' ? null : answer[1] };
+        default:
+          return { type: 'claim_lost' };
+      }
+    },
+
+    async checkClaims(claims) {
+      const rows = await readFields(
+        redis,
+        claims.map(({ commandId }) => keys.command(commandId)),
+        ['claim', 'state', 'kill'],
+      );
+      return claims.map(({ commandId, claimId }, index) => {
+        const [claim, state, kill] = rows[index] ?? [];
+        const wish = readKill(keys.command(commandId), kill ?? undefined);
+        return { held: claim === claimId && state === 'running', ...(wish === undefined ? {} : { kill: wish }) };
+      });
+    },
+
+    async ack(sessionId, attachmentId, cursors) {
+      await Promise.all(
+        [...cursors].map(([commandId, seq]) =>
+          scripts.run(
+            'ack',
+            [keys.command(commandId), keys.session(sessionId), keys.owned(sessionId)],
+            [sessionId, attachmentId, commandId, seq],
+          ),
+        ),
+      );
+    },
+
+    async requestKill(commandId, kill): Promise<KillResult> {
+      const answer = (await scripts.run(
+        'request-kill',
+        [keys.command(commandId)],
+        [keys.controlChannel(commandId), kill.signal, kill.graceMs, kill.reason],
+      )) as ['requested', 'queued' | 'running', string] | ['ended' | 'unknown'];
+      return answer[0] === 'requested'
+        ? { type: 'requested', state: answer[1], workerId: answer[2] }
+        : { type: answer[0] };
+    },
+
+    async endWithoutWorker(commandId, expectedClaimId, reason, error) {
+      const claimId = makeClaimId(chance.bytes(16));
+      await presence.noteDue(`expire:${commandId}`, retentionMs);
+      for (;;) {
+        const record = await this.get(commandId);
+        if (record === undefined) return { type: 'refused' };
+        const { snapshot } = record;
+        if (snapshot.state === 'ended' && record.claimId !== claimId) return { type: 'refused' };
+        const { entry, outcome } = endedEntry(snapshot, reason, error, await readTail(commandId));
+        const owner = snapshot.ownerSessionId as SessionId | null;
+        const answer = (await scripts.run(
+          'end-without-worker',
+          [...appendKeys(commandId, owner), keys.trace(commandId)],
+          [
+            commandId,
+            expectedClaimId,
+            claimId,
+            snapshot.headSeq,
+            JSON.stringify(outcome),
+            retentionMs,
+            ...appendArgs(owner, [entry]),
+          ],
+        )) as ['ended' | 'refused'] | ['head' | 'owner', unknown];
+        if (answer[0] === 'ended' || answer[0] === 'refused') return { type: answer[0] };
+        // An entry or a move came between the reading and the script: compose the end anew.
+      }
+    },
+
+    async adopt(commandId, sessionId, attachmentId) {
+      const type = (await scripts.run(
+        'adopt',
+        [keys.command(commandId), keys.session(sessionId)],
+        [prefixOf(commandId), commandId, sessionId, attachmentId],
+      )) as 'adopted' | 'unknown' | 'not_parked' | 'superseded';
+      return { type };
+    },
+
+    readLog: readPage,
+
+    async tailSeq(commandId, tailBytes) {
+      const total = Number((await answerOf(redis.hget(keys.command(commandId), 'bytes'))) ?? 0);
+      const from = Math.max(0, total - tailBytes);
+      for (const key of [keys.last(commandId), keys.first(commandId)]) {
+        let before = '+';
+        for (;;) {
+          const rows = await answerOf(redis.xrevrange(key, before, '-', 'COUNT', 64));
+          for (const [id, fields] of rows) {
+            if (Number(fields[5]) <= from) return Number(id.split('-')[0]);
+          }
+          const oldest = rows.at(-1);
+          if (oldest === undefined || rows.length < 64) break;
+          before = `(${oldest[0]}`;
+        }
+      }
+      return 0;
+    },
+
+    async get(commandId) {
+      const key = keys.command(commandId);
+      const hash = await answerOf(redis.hgetall(key));
+      if (hash.v === undefined) return undefined;
+      const kill = readKill(key, hash.kill);
+      return {
+        tag: tagOf(commandId),
+        tenant: hash.tenant ?? '',
+        conversation: hash.conversation ?? '',
+        principal: hash.principal ?? '',
+        snapshot: readSnapshot(key, commandId, hash),
+        claimId: hash.claim ?? '',
+        workerId: hash.worker ?? '',
+        ...(kill === undefined ? {} : { kill }),
+      };
+    },
+
+    async list(place, { cursor, limit, state, label }) {
+      const [labelName, labelValue] = label?.split(/=(.*)/s) ?? [];
+      const commands: CommandSnapshot[] = [];
+      let before = cursor === undefined ? '+inf' : `(${cursor}`;
+      for (let chunk = 0; chunk < LIST_CHUNKS; chunk += 1) {
+        const flat = await answerOf(
+          redis.zrevrangebyscore(keys.commands(place.tag as Tag), before, '-inf', 'WITHSCORES', 'LIMIT', 0, LIST_CHUNK),
+        );
+        const rows = Array.from({ length: flat.length / 2 }, (_, i) => ({
+          id: parseCommandId(flat[i * 2]),
+          score: flat[i * 2 + 1] ?? '',
+        }));
+        const known = rows.filter((row): row is { id: CommandId; score: string } => row.id !== undefined);
+        const facts = await readFields(
+          redis,
+          known.map(({ id }) => keys.command(id)),
+          LIST_FIELDS,
+        );
+        const wanted = known.filter((_, index) => {
+          const [principal, at] = facts[index] ?? [];
+          return principal === place.principal && (state === undefined || at === state);
+        });
+        const room = wanted.slice(0, labelName === undefined ? limit - commands.length : wanted.length);
+        const hashes = await readHashes(
+          redis,
+          room.map(({ id }) => keys.command(id)),
+        );
+        for (const [index, { id, score }] of room.entries()) {
+          const hash = hashes[index];
+          if (hash?.v === undefined) continue;
+          const snapshot = readSnapshot(keys.command(id), id, hash);
+          const value = labelName === undefined ? undefined : snapshot.labels[labelName];
+          if (labelName !== undefined && (value === undefined || (labelValue !== undefined && value !== labelValue)))
+            continue;
+          commands.push(snapshot);
+          if (commands.length === limit) return { commands, next: score };
+        }
+        const last = rows.at(-1);
+        if (last === undefined || rows.length < LIST_CHUNK) return { commands };
+        before = `(${last.score}`;
+      }
+      return { commands, next: before.slice(1) };
+    },
+
+    async expire(commandId) {
+      const dueInMs = (await scripts.run(
+        'expire',
+        [
+          keys.command(commandId),
+          keys.first(commandId),
+          keys.last(commandId),
+          keys.trace(commandId),
+          keys.commands(tagOf(commandId)),
+        ],
+        [prefixOf(commandId), commandId, retentionMs],
+      )) as number;
+      return dueInMs === 0 ? { type: 'expired' } : { type: 'refused', dueInMs };
+    },
+  };
+}
+
+/** The `ended` entry of a command whose worker does not write it. */
+function endedEntry(
+  snapshot: CommandSnapshot,
+  reason: EndReason,
+  error: string,
+  tail: string,
+): { entry: StoredEntry; outcome: Outcome } {
+  const nowMs = Date.now();
+  const outcome: Outcome = {
+    reason,
+    code: null,
+    signal: null,
+    durationMs: snapshot.startedAt === undefined ? 0 : Math.max(0, nowMs - snapshot.startedAt),
+    outputBytes: snapshot.outputBytes,
+    tail,
+    leftovers: 0,
+    error,
+  };
+  const seq = snapshot.headSeq + 1;
+  const commandId = snapshot.commandId as CommandId;
+  const text = serializeEntry({ type: 'ended', commandId, seq, ts: nowMs, outcome });
+  return { entry: { letter: 'e', fromSeq: seq, seq, endOffset: snapshot.outputBytes, text }, outcome };
+}

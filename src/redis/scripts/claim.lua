@@ -1,0 +1,17 @@
+#!lua
+-- Queued -> running for one attempt (CO2). The same claim id again gives the same answer (F1).
+-- KEYS[1] cmd hash
+-- ARGV[1] claim id  [2] worker id  [3] containment
+-- Returns {'claimed', spec, tenant, conversation, principal, origin, origin closed 0|1, owner, created, started, head, kill or ''}
+--       | {'refused', state or 'missing'}
+-- @include _clock.lua
+local c = redis.call('HMGET', KEYS[1], 'state', 'claim')
+if not c[1] then return { 'refused', 'missing' } end
+if c[1] == 'queued' then
+  redis.call('HSET', KEYS[1], 'state', 'running', 'claim', ARGV[1], 'worker', ARGV[2], 'containment', ARGV[3], 'started', int(now_ms()))
+elseif c[1] ~= 'running' or c[2] ~= ARGV[1] then
+  return { 'refused', c[1] } -- fence: claim
+end
+local f = redis.call('HMGET', KEYS[1], 'spec', 'tenant', 'conversation', 'principal', 'origin', 'oclosed', 'owner', 'created',
+  'started', 'head', 'kill')
+return { 'claimed', f[1], f[2], f[3], f[4], f[5], tonumber(f[6]), f[7], tonumber(f[8]), tonumber(f[9]), tonumber(f[10]), f[11] or '' }

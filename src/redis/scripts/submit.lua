@@ -1,0 +1,58 @@
+#!lua
+-- Stores a command once, queued, with its first owner (CO1, OW1, OW3, OW5). Adds no job.
+-- KEYS[1] cmd hash
+-- ARGV[1] tag prefix  [2] command id  [3] tenant  [4] conversation  [5] principal  [6] spec, JSON  [7] spec hash
+--      [8] 'connection' | 'named' | 'none'  [9] origin session id or ''  [10] attachment id or ''
+--      [11] onOwnerGone  [12] parent command id or ''
+-- Returns {'accepted', state, owner or '', owner's rev, 1 if repeated} | {'conflict'} | {'origin_unknown'} | {'superseded'}
+-- @include _clock.lua
+-- @include _ownership.lua
+local prefix, cid, principal, origin = ARGV[1], ARGV[2], ARGV[5], ARGV[9]
+local held = redis.call('HMGET', KEYS[1], 'hash', 'state', 'owner')
+if held[1] then
+  if held[1] ~= ARGV[7] then return { 'conflict' } end
+  local rev = held[3] ~= '' and redis.call('HGET', prefix .. ':ses:' .. held[3], 'rev')
+  return { 'accepted', held[2], held[3], tonumber(rev or 0), 1 }
+end
+local now = now_ms()
+local owner, why, closed = '', '', 0
+if ARGV[8] == 'none' then
+  owner, why = pick_heir(prefix, principal), 'no_origin'
+else
+  local s = redis.call('HMGET', prefix .. ':ses:' .. origin, 'principal', 'state', 'att')
+  if not s[1] or s[1] ~= principal then return { 'origin_unknown' } end -- fence: origin
+  local open = s[2] == 'live' or s[2] == 'away'
+  if ARGV[8] == 'connection' then
+    if s[2] ~= 'live' or s[3] ~= ARGV[10] then return { 'superseded' } end -- fence: attachment
+    owner = origin
+    note_activity(prefix, principal, origin, now)
+  elseif open then
+    owner, why = origin, 'inherited'
+  else
+    closed = 1
+    if ARGV[11] == 'adopt' then owner, why = pick_heir(prefix, principal), 'origin_closed' end
+  end
+end
+if not claim_conversation(prefix, ARGV[3], ARGV[4], now) then return { 'origin_unknown' } end
+
+local zkey = prefix .. ':cmds'
+local top = redis.call('ZREVRANGE', zkey, 0, 0, 'WITHSCORES')
+local score = now
+if top[2] and tonumber(top[2]) >= score then score = tonumber(top[2]) + 1 end
+redis.call('ZADD', zkey, int(score), cid)
+redis.call('HSET', KEYS[1], 'v', 1, 'tenant', ARGV[3], 'conversation', ARGV[4], 'principal', principal, 'spec', ARGV[6],
+  'hash', ARGV[7], 'origin', origin, 'oclosed', closed, 'owner', owner, 'why', why, 'parent', ARGV[12], 'ogone', ARGV[11],
+  'state', 'queued', 'worker', '', 'claim', '', 'head', 0, 'acked', 0, 'bytes', 0, 'created', int(now))
+local rev = 0
+if owner ~= '' then
+  give(prefix, cid, owner, why)
+  rev = raise_rev(prefix, owner)
+elseif closed == 1 and ARGV[11] ~= 'adopt' then
+  set_aside(prefix, principal, cid, 'kept')
+  if ARGV[11] == 'kill' then
+    redis.call('HSET', KEYS[1], 'kill', cjson.encode({ signal = 'SIGTERM', graceMs = 0, reason = 'owner_gone' }))
+  end
+else
+  set_aside(prefix, principal, cid, 'parked')
+end
+return { 'accepted', 'queued', owner, rev, 0 }
