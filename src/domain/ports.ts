@@ -122,6 +122,8 @@ export interface SessionDirectory {
     sessionId: SessionId,
     limit: number,
   ): Promise<{ readonly rev: number; readonly commands: OwnedCommand[]; readonly more: boolean }>;
+  /** Where a session belongs and whose it is, closed or not; undefined for an unknown id. Never changes. */
+  place(sessionId: SessionId): Promise<Place | undefined>;
   /** Open sessions of a principal in a conversation, latest activity first. `cursor` is an offset. */
   list(
     place: Place,
@@ -243,6 +245,10 @@ export interface CommandRecord extends Place {
   readonly principal: string;
   readonly claimId: string;
   readonly workerId: string;
+  readonly priority: number;
+  readonly delayMs: number;
+  /** How long it may wait after its delay, where it says so itself. */
+  readonly queueMs?: number;
   readonly kill?: KillRequest;
 }
 
