@@ -22,22 +22,14 @@ import {
   type StoredEntry,
   serializeEntry,
 } from '../protocol/entries.js';
-import {
-  type ClaimId,
-  type CommandId,
-  makeClaimId,
-  parseCommandId,
-  type SessionId,
-  type Tag,
-  tagOf,
-} from '../protocol/ids.js';
+import { type CommandId, makeClaimId, parseCommandId, type SessionId, type Tag, tagOf } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { CommandSnapshot, CommandSpec } from '../protocol/methods.js';
 import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
 import { readFields, readHashes } from './pipelines.js';
 import type { Scripts } from './scripts.js';
-import { readKill, readSnapshot } from './snapshot.js';
+import { readKill, readSnapshot, readSpec } from './snapshot.js';
 
 /** An entry costs about 220 bytes beside its text, so their number is bounded with the bytes: 1 for each 128. */
 const BYTES_PER_ENTRY = 128;
@@ -79,6 +71,12 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
     entries.length,
     ...entries.flatMap((entry) => [entry.letter, entry.fromSeq, entry.seq, entry.endOffset, entry.text]),
   ];
+
+  /** Intent before record (S2), sent in this order on one socket without waiting for the first answer. */
+  async function withDue(member: string, change: () => Promise<unknown>): Promise<unknown> {
+    const [, answer] = await Promise.all([presence.noteDue(member, retentionMs), change()]);
+    return answer;
+  }
 
   async function readPage(
     commandId: CommandId,
@@ -212,13 +210,16 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       const { commandId, claimId, ownerSessionId, entries, outcome } = request;
       const appendTo = appendKeys(commandId, ownerSessionId);
       const tail = appendArgs(ownerSessionId, entries);
-      if (outcome !== undefined) await presence.noteDue(`expire:${commandId}`, retentionMs);
       const answer = (await (outcome === undefined
         ? scripts.run('append', appendTo, [commandId, claimId, ...tail])
-        : scripts.run(
-            'append-end',
-            [...appendTo, keys.trace(commandId)],
-            [commandId, claimId, JSON.stringify(outcome), retentionMs, ...tail],
+        : withDue(
+            `expire:${commandId}`,
+            scripts.run.bind(
+              null,
+              'append-end',
+              [...appendTo, keys.trace(commandId)],
+              [commandId, claimId, JSON.stringify(outcome), retentionMs, ...tail],
+            ),
           ))) as ['appended' | 'behind', number] | ['owner', SessionId | ''] | ['claim_lost'];
       switch (answer[0]) {
         case 'appended':
@@ -329,6 +330,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       const hash = await answerOf(redis.hgetall(key));
       if (hash.v === undefined) return undefined;
       const kill = readKill(key, hash.kill);
+      const spec = readSpec(key, hash);
       return {
         tag: tagOf(commandId),
         tenant: hash.tenant ?? '',
@@ -337,6 +339,9 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         snapshot: readSnapshot(key, commandId, hash),
         claimId: hash.claim ?? '',
         workerId: hash.worker ?? '',
+        priority: spec.priority,
+        delayMs: spec.delayMs ?? 0,
+        ...(spec.timeouts.queueMs === undefined ? {} : { queueMs: spec.timeouts.queueMs }),
         ...(kill === undefined ? {} : { kill }),
       };
     },

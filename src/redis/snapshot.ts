@@ -11,13 +11,19 @@ export type CommandHash = Readonly<Record<string, string | undefined>>;
 const state = (value: string | undefined): CommandSnapshot['state'] =>
   value === 'queued' || value === 'running' ? value : 'ended';
 
+/** The spec inside a record, as it was stored. */
+export function readSpec(key: string, hash: CommandHash): CommandSpec {
+  const spec = parseJson<CommandSpec>(key, 'spec', hash.spec);
+  if (spec === undefined) throw new Error(`the record ${key} has no spec`);
+  return spec;
+}
+
 /** @throws Error naming the key, for a record that is damaged or newer than this code */
 export function readSnapshot(key: string, commandId: string, hash: CommandHash): CommandSnapshot {
   if (hash.v === undefined || Number(hash.v) > RECORD_VERSION) {
     throw new Error(`the record ${key} has version ${hash.v ?? 'none'}; this process reads up to ${RECORD_VERSION}`);
   }
-  const spec = parseJson<CommandSpec>(key, 'spec', hash.spec);
-  if (spec === undefined) throw new Error(`the record ${key} has no spec`);
+  const spec = readSpec(key, hash);
   const outcome = parseJson<Outcome>(key, 'outcome', hash.outcome);
   const headSeq = Number(hash.head);
   return {

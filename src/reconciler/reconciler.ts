@@ -1,0 +1,104 @@
+/**
+ * Sees to it that nothing looks alive for ever: ends graces, judges dead nodes and workers, re-queues and expires.
+ * It runs in every node and worker; one of them leads at a time. Two leading at once costs work, not truth, since every
+ * step is a script that checks what it changes.
+ */
+import { deadOnes, type Health, noteHealth, type Observations, observe } from '../domain/liveness.js';
+import type { Chance, CommandStore, Log, Meter, Presence, QueueProducer, SessionDirectory } from '../domain/ports.js';
+import { AppError, messageOf } from '../errors.js';
+import type { NodeId, WorkerId } from '../protocol/ids.js';
+import { buryNode, buryWorker } from './burial.js';
+import { settleDue } from './due-work.js';
+
+export interface ReconcilerPorts {
+  readonly sessions: SessionDirectory;
+  readonly commands: CommandStore;
+  readonly presence: Presence;
+  readonly queue: QueueProducer;
+  readonly log: Log;
+  readonly meter: Meter;
+  readonly chance: Chance;
+  /** Monotonic, ms. */
+  readonly nowMs: () => number;
+}
+
+export interface ReconcilerOptions {
+  /** The node or worker it runs in. */
+  readonly id: string;
+  readonly leaseMs: number;
+  readonly graceMs: number;
+  readonly queueMs: number;
+  readonly killGraceMs: number;
+}
+
+export interface Reconciler {
+  start(): void;
+  /** Resolves when the step under way is over. Idempotent. */
+  close(): Promise<void>;
+}
+
+/** Due items of one step; more wait for the next. */
+const DUE_PER_TICK = 500;
+const LONGEST_TICK_MS = 1_000;
+
+export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOptions): Reconciler {
+  const { presence, log, chance, nowMs } = ports;
+  const tickMs = Math.min(LONGEST_TICK_MS, options.leaseMs / 4);
+  let nodes: Observations<NodeId> = new Map();
+  let workers: Observations<WorkerId> = new Map();
+  let health: Health = { identity: '', judgeFromMs: 0 };
+  let timer: NodeJS.Timeout | undefined;
+  let running: Promise<void> = Promise.resolve();
+  let closed = false;
+
+  /** Everybody observes, so that a new leader needs no lease of its own to judge. */
+  async function look(): Promise<void> {
+    health = noteHealth(health, await presence.serverIdentity(), nowMs(), options);
+    nodes = observe(nodes, await presence.nodes(), nowMs());
+    workers = observe(workers, await presence.workers(), nowMs());
+  }
+
+  async function act(): Promise<void> {
+    if (nowMs() < health.judgeFromMs) return;
+    if (!(await presence.tryLead(options.id, 3 * tickMs))) return;
+    for (const id of deadOnes(workers, options.leaseMs, nowMs())) {
+      if (id !== options.id) await buryWorker(ports, id);
+    }
+    for (const id of deadOnes(nodes, options.leaseMs, nowMs())) {
+      if (id !== options.id) await buryNode(ports, id);
+    }
+    for (const item of await presence.due(DUE_PER_TICK)) {
+      await settleDue(ports, options, item);
+    }
+  }
+
+  async function tick(): Promise<void> {
+    try {
+      await look();
+      await act();
+    } catch (error) {
+      if (error instanceof AppError) health = noteHealth(health, undefined, nowMs(), options);
+      log.warn({ error: messageOf(error) }, 'a reconciler step failed and is repeated');
+    }
+  }
+
+  function schedule(): void {
+    if (closed) return;
+    timer = setTimeout(
+      () => {
+        running = tick().finally(schedule);
+      },
+      tickMs * (0.75 + chance.random() / 2),
+    );
+    timer.unref();
+  }
+
+  return {
+    start: schedule,
+    async close() {
+      closed = true;
+      clearTimeout(timer);
+      await running;
+    },
+  };
+}
