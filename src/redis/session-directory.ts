@@ -178,6 +178,16 @@ export function createSessionDirectory(options: SessionDirectoryOptions): Sessio
       return { rev, commands, more: cursor !== '0' || oldestFirst.length > chosen.length };
     },
 
+    async place(sessionId) {
+      const tag = tagOf(sessionId);
+      const [[principal] = [], [tenant, conversation] = []] = await Promise.all([
+        readFields(redis, [keys.session(sessionId)], ['principal']).then((rows) => rows[0] ?? []),
+        readFields(redis, [keys.conversation(tag)], ['tenant', 'conversation']).then((rows) => rows[0] ?? []),
+      ]);
+      if (principal == null || tenant == null || conversation == null) return undefined;
+      return { tag, tenant, conversation, principal };
+    },
+
     async list(place, cursor, limit) {
       const flat = await answerOf(
         redis.zrevrange(keys.sessions(place.tag, place.principal), cursor, cursor + limit - 1, 'WITHSCORES'),
