@@ -1,0 +1,220 @@
+/**
+ * The log of one running command as its worker holds it: what is not stored yet, and what was stored lately.
+ *
+ *     kept, confirmed │ in flight, maybe stored │ never sent
+ *                  cursor                     fresh
+ *
+ * Promises:
+ * - Entries are numbered when they are added and leave in that order. What was handed out once never changes, since it may
+ *   be stored: the same seq always has the same content (append's repair after a failover rests on this).
+ * - Never-sent output weighs at most `spoolBytes`. Beyond that the oldest of it becomes one gap that occupies its range,
+ *   down to the newest `lastBytes` (CO7). Entries that are not output are never dropped.
+ * - To the byte: the bytes of all outputs and gaps add up to the bytes that were added.
+ * - Confirmed entries are kept for a rewind, at most `rewindBytes`. A rewind beyond them becomes a gap `redis_lost` over
+ *   exactly the lost range.
+ */
+import type { Entry, GapReason, OutputStream } from '../protocol/entries.js';
+
+type Unnumbered<E> = E extends Entry ? Omit<E, 'commandId' | 'seq' | 'ts'> : never;
+
+/** What a worker adds: output as bytes, everything else as it will be told. */
+export type SpoolBody =
+  | { readonly type: 'output'; readonly stream: OutputStream; readonly bytes: Uint8Array }
+  | Unnumbered<Exclude<Entry, { type: 'output' | 'gap' }>>;
+
+export interface SpoolEntry {
+  readonly fromSeq: number;
+  readonly seq: number;
+  /** ms since 1970; of a gap: when its last part was dropped. */
+  readonly ts: number;
+  /** Offset of its first byte in the whole output; undefined for a gap whose beginning is no longer known. */
+  readonly startOffset: number | undefined;
+  readonly endOffset: number;
+  readonly body: SpoolBody | { readonly type: 'gap'; readonly reason: GapReason };
+}
+
+export interface SpoolOptions {
+  readonly spoolBytes: number;
+  /** What stays of never-sent output when some must go; at most half of `spoolBytes` counts. */
+  readonly lastBytes: number;
+  readonly rewindBytes: number;
+  /** Told about output bytes that nobody will ask for again, so that their memory can be used anew. */
+  readonly recycle?: (bytes: Uint8Array) => void;
+}
+
+export interface Spool {
+  /** @param reason why there would be a gap, if something must be dropped now */
+  add(body: SpoolBody, nowMs: number, reason: 'flood' | 'spool'): void;
+  /** The next entries to append, at most about `maxBytes` and `maxEntries`, at least one if there is one. */
+  take(maxBytes: number, maxEntries: number): readonly SpoolEntry[];
+  /** Everything up to `headSeq` is stored. */
+  confirm(headSeq: number, nowMs: number): void;
+  /** The log ends at `headSeq`: the next `take` begins after it. */
+  rewind(headSeq: number, nowMs: number): void;
+  /** Makes the next `take` begin with the last confirmed entry, so that a log that went back is noticed. */
+  recheck(): void;
+  /** Drops confirmed entries older than this, but the last. */
+  forget(confirmedBeforeMs: number): void;
+  /** Nothing is left to append. */
+  readonly drained: boolean;
+  readonly lastSeq: number;
+  /** Output bytes added so far. */
+  readonly outputBytes: number;
+  /** Weight of what was never sent. */
+  readonly waitingBytes: number;
+}
+
+/** What an entry costs beside its bytes; keeps a million empty lines from being free. */
+const OVERHEAD_BYTES = 256;
+
+interface Held {
+  readonly entry: SpoolEntry;
+  confirmedAtMs: number;
+}
+
+export function createSpool(options: SpoolOptions): Spool {
+  const { spoolBytes, rewindBytes } = options;
+  const lastBytes = Math.min(options.lastBytes, Math.floor(spoolBytes / 2));
+  const held: Held[] = [];
+  let cursor = 0;
+  let fresh = 0;
+  let lastSeq = 0;
+  let outputBytes = 0;
+  let waitingBytes = 0;
+  let keptBytes = 0;
+
+  const recycle = (entry: SpoolEntry) => {
+    if (entry.body.type === 'output') options.recycle?.(entry.body.bytes);
+  };
+
+  /** Replaces all but the newest `lastBytes` of never-sent output by gaps, one for each run between other entries. */
+  function shed(nowMs: number, reason: GapReason): void {
+    let keepFrom = held.length;
+    for (let left = lastBytes; keepFrom > fresh; keepFrom--) {
+      left -= weightOf(held[keepFrom - 1]!.entry);
+      if (left < 0) break;
+    }
+    const merged: Held[] = [];
+    for (const { entry } of held.slice(fresh, keepFrom)) {
+      const before = merged.at(-1)?.entry;
+      if (entry.body.type !== 'output' && entry.body.type !== 'gap') {
+        merged.push({ entry, confirmedAtMs: 0 });
+      } else {
+        const extended = before?.body.type === 'gap' ? before : undefined;
+        if (extended !== undefined) merged.pop();
+        merged.push({ entry: joinGap(extended, entry, nowMs, reason), confirmedAtMs: 0 });
+        recycle(entry);
+      }
+    }
+    held.splice(fresh, keepFrom - fresh, ...merged);
+    waitingBytes = held.slice(fresh).reduce((sum, { entry }) => sum + weightOf(entry), 0);
+  }
+
+  /** Lets go of the oldest confirmed entries; the last one stays, for `recheck`. */
+  function release(mayGo: (oldest: Held) => boolean): void {
+    let gone = 0;
+    while (gone < cursor - 1 && mayGo(held[gone]!)) {
+      const { entry } = held[gone]!;
+      keptBytes -= weightOf(entry);
+      recycle(entry);
+      gone++;
+    }
+    if (gone === 0) return;
+    held.splice(0, gone);
+    cursor -= gone;
+    fresh -= gone;
+  }
+
+  return {
+    add(body, nowMs, reason) {
+      const startOffset = outputBytes;
+      if (body.type === 'output') outputBytes += body.bytes.length;
+      lastSeq += 1;
+      const entry: SpoolEntry = {
+        fromSeq: lastSeq,
+        seq: lastSeq,
+        ts: nowMs,
+        startOffset,
+        endOffset: outputBytes,
+        body,
+      };
+      held.push({ entry, confirmedAtMs: 0 });
+      waitingBytes += weightOf(entry);
+      if (waitingBytes > spoolBytes) shed(nowMs, reason);
+    },
+    take(maxBytes, maxEntries) {
+      const taken: SpoolEntry[] = [];
+      let bytes = 0;
+      for (let i = cursor; i < held.length && taken.length < maxEntries; i++) {
+        const { entry } = held[i]!;
+        bytes += weightOf(entry);
+        if (taken.length > 0 && bytes > maxBytes) break;
+        taken.push(entry);
+        if (i === fresh) {
+          fresh += 1;
+          waitingBytes -= weightOf(entry);
+        }
+      }
+      return taken;
+    },
+    confirm(headSeq, nowMs) {
+      while (cursor < fresh && held[cursor]!.entry.seq <= headSeq) {
+        held[cursor]!.confirmedAtMs = nowMs;
+        keptBytes += weightOf(held[cursor]!.entry);
+        cursor += 1;
+      }
+      release(() => keptBytes > rewindBytes);
+    },
+    rewind(headSeq, nowMs) {
+      let at = 0;
+      while (at < fresh && held[at]!.entry.seq <= headSeq) at++;
+      for (let i = at; i < cursor; i++) keptBytes -= weightOf(held[i]!.entry);
+      cursor = Math.min(at, cursor);
+      const next = held[at]?.entry;
+      // Only what was forgotten can be missing, and that lies before everything held.
+      const lostTo = (next?.fromSeq ?? lastSeq + 1) - 1;
+      if (lostTo <= headSeq) return;
+      const gap: SpoolEntry = {
+        fromSeq: headSeq + 1,
+        seq: lostTo,
+        ts: nowMs,
+        startOffset: headSeq === 0 ? 0 : undefined,
+        endOffset: next?.startOffset ?? outputBytes,
+        body: { type: 'gap', reason: 'redis_lost' },
+      };
+      held.splice(at, 0, { entry: gap, confirmedAtMs: 0 });
+      fresh += 1;
+    },
+    recheck() {
+      if (cursor === 0) return;
+      cursor -= 1;
+      keptBytes -= weightOf(held[cursor]!.entry);
+    },
+    forget(confirmedBeforeMs) {
+      release((oldest) => oldest.confirmedAtMs < confirmedBeforeMs);
+    },
+    get drained() {
+      return cursor === held.length;
+    },
+    get lastSeq() {
+      return lastSeq;
+    },
+    get outputBytes() {
+      return outputBytes;
+    },
+    get waitingBytes() {
+      return waitingBytes;
+    },
+  };
+}
+
+const weightOf = ({ body }: SpoolEntry): number => OVERHEAD_BYTES + (body.type === 'output' ? body.bytes.length : 0);
+
+const joinGap = (before: SpoolEntry | undefined, entry: SpoolEntry, nowMs: number, reason: GapReason): SpoolEntry => ({
+  fromSeq: before?.fromSeq ?? entry.fromSeq,
+  seq: entry.seq,
+  ts: nowMs,
+  startOffset: before === undefined ? entry.startOffset : before.startOffset,
+  endOffset: entry.endOffset,
+  body: { type: 'gap', reason },
+});
