@@ -188,6 +188,19 @@ export function createSessionDirectory(options: SessionDirectoryOptions): Sessio
       return { tag, tenant, conversation, principal };
     },
 
+    async place(sessionId) {
+      const tag = tagOf(sessionId);
+      const [principal, held] = await answerOf(
+        Promise.all([
+          redis.hget(keys.session(sessionId), 'principal'),
+          redis.hmget(keys.conversation(tag), 'tenant', 'conversation'),
+        ]),
+      );
+      const [tenant, conversation] = held;
+      if (principal === null || !tenant || !conversation) return undefined;
+      return { tag, tenant, conversation, principal };
+    },
+
     async list(place, cursor, limit) {
       const flat = await answerOf(
         redis.zrevrange(keys.sessions(place.tag, place.principal), cursor, cursor + limit - 1, 'WITHSCORES'),
