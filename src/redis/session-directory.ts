@@ -180,16 +180,6 @@ export function createSessionDirectory(options: SessionDirectoryOptions): Sessio
 
     async place(sessionId) {
       const tag = tagOf(sessionId);
-      const [[principal] = [], [tenant, conversation] = []] = await Promise.all([
-        readFields(redis, [keys.session(sessionId)], ['principal']).then((rows) => rows[0] ?? []),
-        readFields(redis, [keys.conversation(tag)], ['tenant', 'conversation']).then((rows) => rows[0] ?? []),
-      ]);
-      if (principal == null || tenant == null || conversation == null) return undefined;
-      return { tag, tenant, conversation, principal };
-    },
-
-    async place(sessionId) {
-      const tag = tagOf(sessionId);
       const [principal, held] = await answerOf(
         Promise.all([
           redis.hget(keys.session(sessionId), 'principal'),
