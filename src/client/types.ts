@@ -1,0 +1,60 @@
+/** What an application sees of a session. */
+import type { CommandSpecInput, OwnerWhy } from '../protocol/methods.js';
+import type { CommandHandle } from './command-handle.js';
+import type { SessionStorage } from './memory.js';
+import type { SessionState } from './session-state.js';
+import type { WebSocketConstructor } from './socket.js';
+
+export interface ConnectOptions {
+  /** Address of a node or of what balances over them: `https://host[/base]`. A function is asked before each attempt. */
+  readonly url: string | (() => string | Promise<string>);
+  /** A token, or where to get a fresh one; a function is asked before each attempt. */
+  readonly token: string | (() => string | Promise<string>);
+  readonly conversation: string;
+  /** Keeps the session across reloads; `sessionStorage` in a browser. Without it, a reload is a new session. */
+  readonly storage?: SessionStorage;
+  readonly webSocket?: WebSocketConstructor;
+  /** Shown to operators. */
+  readonly client?: string;
+  /** How long `connect` tries before it gives up; later losses are never given up on. 15 s unless given. */
+  readonly connectTimeoutMs?: number;
+  /** How long a request may stay without an answer, through reconnects. 60 s unless given. */
+  readonly requestTimeoutMs?: number;
+}
+
+/** Why a new session took the place of the one that was to be resumed. */
+export type ReplacedWhy = 'SESSION_GONE' | 'RESUME_DENIED' | 'SESSION_IN_USE';
+
+export interface SessionEvents {
+  /** The connection: connecting, live, waiting, closed. */
+  status: SessionState;
+  /** A command this page did not know: run here, resumed, or come here from another session. */
+  command: CommandHandle;
+  /** A command came to this session from another one. */
+  owner: { readonly command: CommandHandle; readonly why: OwnerWhy; readonly fromSeq: number };
+  /** The session could not be resumed; a new one took its place and adopts what it may. */
+  replaced: { readonly formerSessionId: string; readonly sessionId: string; readonly why: ReplacedWhy };
+}
+
+export interface Session {
+  readonly sessionId: string;
+  readonly state: SessionState;
+  /** Commands this page follows: until their end was consumed. */
+  readonly commands: ReadonlyMap<string, CommandHandle>;
+  /**
+   * Runs a command with this session as its origin. Survives a lost connection: it is asked again with the same
+   * idempotency key, and runs once.
+   * @throws AppError what the server refuses it with
+   */
+  run(spec: CommandSpecInput): Promise<CommandHandle>;
+  /** Any other request of the protocol. */
+  request(method: string, params?: object): Promise<unknown>;
+  /** @returns stops listening */
+  on<K extends keyof SessionEvents>(event: K, handler: (value: SessionEvents[K]) => void): () => void;
+  /** Counts as user activity, which decides who takes over commands (OW2). */
+  touch(): Promise<void>;
+  /** Drops the connection and keeps the session: another page, or this one reloaded, may resume it within its grace. */
+  leave(): void;
+  /** Closes the session for good; what it owns moves on. Idempotent; waits 2 s at most. */
+  close(): Promise<void>;
+}
