@@ -1,0 +1,58 @@
+/** What a node is given: the ports it sees the world through, and its settings. */
+import type {
+  Chance,
+  CommandStore,
+  EventBus,
+  Log,
+  Meter,
+  Presence,
+  QueueProducer,
+  SessionDirectory,
+} from '../domain/ports.js';
+import type { NodeId } from '../protocol/ids.js';
+
+export interface GatewayPorts {
+  readonly sessions: SessionDirectory;
+  readonly commands: CommandStore;
+  readonly bus: EventBus;
+  readonly presence: Presence;
+  readonly queue: QueueProducer;
+  readonly log: Log;
+  /** `dump` gives the text of `/metrics`, where there is one. */
+  readonly meter: Meter & { dump?(): string | Promise<string> };
+  readonly chance: Chance;
+  /** Milliseconds since 1970. */
+  now(): number;
+}
+
+export interface GatewayOptions {
+  /** This start of the process; made by the node when absent. The bus and the records must know the same one. */
+  readonly nodeId?: NodeId;
+  readonly version: string;
+  readonly host: string;
+  readonly port: number;
+  readonly opsHost: string;
+  readonly opsPort: number;
+  readonly heartbeatMs: number;
+  readonly leaseMs: number;
+  readonly graceMs: number;
+  readonly queueMs: number;
+  readonly drainMs: number;
+  /** Kill grace of a kill that names none. */
+  readonly killGraceMs: number;
+  readonly outboxBytes: number;
+  readonly maxFrameBytes: number;
+  /** HS256 secrets, the present one first. None: loopback only, and everybody is the principal `local`. */
+  readonly jwtSecrets: readonly string[];
+  readonly issuer?: string | undefined;
+  readonly audience?: string | undefined;
+  readonly adminToken?: string | undefined;
+  readonly metricsToken?: string | undefined;
+  /** Origins of browsers beside this host itself. */
+  readonly publicOrigins: readonly string[];
+  /** Whether Redis answers; asked by `/readyz`, given up after 1 s. */
+  pingRedis?(): Promise<unknown>;
+}
+
+/** Entries are not sent while the bus has been silent for so long (SE1). */
+export const BUS_SILENT_MS = 5_000;

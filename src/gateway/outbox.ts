@@ -1,0 +1,163 @@
+/**
+ * What waits for one socket, bounded and counted in bytes (DE5). Answers and notices are always taken, since a client
+ * can only cause a bounded number of them; entries are taken by those who asked `room()` first. What is sent in one turn
+ * of the event loop leaves in one write, and as one JSON array where the client asked for batches.
+ */
+import type { Socket } from 'node:net';
+import type { WebSocket } from 'ws';
+
+/** Whose an entry is: checked once more at the moment it is sent (IS2). */
+export type Address =
+  | { readonly type: 'owner'; readonly sessionId: string; readonly attachmentId: string }
+  | { readonly type: 'view'; readonly connectionId: string };
+
+export interface Outbox {
+  /** An answer: its own frame. */
+  answer(text: string): void;
+  /** A notification about the session. */
+  notice(text: string): void;
+  /** Ready notifications, joined by line breaks. */
+  entries(texts: string, address: Address): void;
+  /** Whether entries may be pushed. When it was false, `onRoom` is called once it is worth asking again. */
+  room(): boolean;
+  /** Bytes that wait here or in the socket. */
+  waitingBytes(): number;
+  /** Bytes the peer's side has taken so far. */
+  takenBytes(): number;
+  useBatches(): void;
+  /** Sends nothing more; what waits here is dropped. */
+  close(): void;
+}
+
+export interface OutboxOptions {
+  readonly socket: WebSocket;
+  readonly stream: Socket;
+  readonly limitBytes: number;
+  /** The last check: false for an entry that must not be sent here. */
+  permits(address: Address): boolean;
+  onRoom(): void;
+}
+
+/** One array frame holds at most about this. */
+const MAX_BATCH_FRAME_BYTES = 256 * 1024;
+/** Half a bound of hysteresis, or a slow socket would flip between pushing and pulling with every write. */
+const LOW_SHARE = 0.5;
+
+type Item =
+  | { readonly kind: 'frame'; readonly data: Buffer; readonly mayJoin: boolean }
+  | { readonly kind: 'entries'; readonly frames: readonly Buffer[]; readonly address: Address };
+
+export function createOutbox(options: OutboxOptions): Outbox {
+  const { socket, stream, limitBytes, permits, onRoom } = options;
+  let items: Item[] = [];
+  let waiting = 0;
+  let taken = 0;
+  let batches = false;
+  let full = false;
+  let closed = false;
+  let scheduled = false;
+
+  function add(item: Item, bytes: number): void {
+    if (closed) return;
+    items.push(item);
+    waiting += bytes;
+    if (scheduled) return;
+    scheduled = true;
+    setImmediate(flush);
+  }
+
+  const frame = (text: string, mayJoin: boolean) => {
+    const data = Buffer.from(text);
+    add({ kind: 'frame', data, mayJoin }, data.length);
+  };
+
+  function flush(): void {
+    scheduled = false;
+    if (closed) return;
+    const sending = items;
+    items = [];
+    stream.cork();
+    let joined: Buffer[] = [];
+    let joinedBytes = 0;
+    const leave = () => {
+      if (joined.length > 0) sendJoined(joined);
+      joined = [];
+      joinedBytes = 0;
+    };
+    for (const item of sending) {
+      const frames = item.kind === 'entries' ? item.frames : [item.data];
+      if (item.kind === 'entries' && !permits(item.address)) {
+        for (const data of frames) waiting -= data.length;
+        continue;
+      }
+      for (const data of frames) {
+        if (!batches || (item.kind === 'frame' && !item.mayJoin)) {
+          leave();
+          send(data, data.length);
+          continue;
+        }
+        if (joinedBytes + data.length > MAX_BATCH_FRAME_BYTES) leave();
+        joined.push(data);
+        joinedBytes += data.length;
+      }
+    }
+    leave();
+    stream.uncork();
+  }
+
+  function sendJoined(parts: readonly Buffer[]): void {
+    const [only] = parts;
+    if (only !== undefined && parts.length === 1) {
+      send(only, only.length);
+      return;
+    }
+    const pieces: Buffer[] = [];
+    let bytes = 0;
+    for (const part of parts) {
+      pieces.push(pieces.length === 0 ? OPEN : COMMA, part);
+      bytes += part.length;
+    }
+    pieces.push(CLOSE);
+    send(Buffer.concat(pieces), bytes);
+  }
+
+  function send(data: Buffer, countedBytes: number): void {
+    socket.send(data, { binary: false }, () => {
+      // Called too when the socket is gone; then nobody asks any more.
+      waiting -= countedBytes;
+      taken += countedBytes;
+      if (!full || closed || waiting > limitBytes * LOW_SHARE) return;
+      full = false;
+      onRoom();
+    });
+  }
+
+  return {
+    answer: (text) => frame(text, false),
+    notice: (text) => frame(text, true),
+    entries(texts, address) {
+      const frames = texts.split('\n').map((text) => Buffer.from(text));
+      add(
+        { kind: 'entries', frames, address },
+        frames.reduce((sum, data) => sum + data.length, 0),
+      );
+    },
+    room() {
+      if (waiting >= limitBytes) full = true;
+      return !full;
+    },
+    waitingBytes: () => waiting,
+    takenBytes: () => taken,
+    useBatches() {
+      batches = true;
+    },
+    close() {
+      closed = true;
+      items = [];
+    },
+  };
+}
+
+const OPEN = Buffer.from('[');
+const COMMA = Buffer.from(',');
+const CLOSE = Buffer.from(']');
