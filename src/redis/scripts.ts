@@ -22,12 +22,13 @@ const FOLDER = new URL('./scripts/', import.meta.url);
 /** Without a shebang Redis runs a script in a legacy mode, where its flags do not hold (FAULTS O1). */
 const SHEBANG = '#!lua';
 
-export function createScripts(redis: Redis | Cluster): Scripts {
+/** @param folder where the scripts are; another one only in tests, to see a rule switched off */
+export function createScripts(redis: Redis | Cluster, folder: URL = FOLDER): Scripts {
   const commands = new Map<string, ScriptCommand>();
-  for (const file of readdirSync(FOLDER)) {
+  for (const file of readdirSync(folder)) {
     if (!file.endsWith('.lua') || file.startsWith('_')) continue;
     const name = file.slice(0, -'.lua'.length);
-    const lua = readScript(file, []);
+    const lua = readScript(folder, file, []);
     if (!lua.startsWith(SHEBANG)) throw new Error(`scripts/${file} must begin with ${SHEBANG}`);
     // The prefix keeps `append` and `touch` of ours apart from the commands of Redis.
     const commandName = `homing:${name}`;
@@ -49,8 +50,8 @@ export function createScripts(redis: Redis | Cluster): Scripts {
   };
 }
 
-function readScript(file: string, within: readonly string[]): string {
+function readScript(folder: URL, file: string, within: readonly string[]): string {
   if (within.includes(file)) throw new Error(`scripts/${file} includes itself`);
-  const text = readFileSync(new URL(file, FOLDER), 'utf8');
-  return text.replace(/^-- @include (\S+)\s*$/gm, (_line, part: string) => readScript(part, [...within, file]));
+  const text = readFileSync(new URL(file, folder), 'utf8');
+  return text.replace(/^-- @include (\S+)\s*$/gm, (_line, part: string) => readScript(folder, part, [...within, file]));
 }

@@ -1,0 +1,176 @@
+/**
+ * Who is there, what they may hold, and what is due, on Redis. These are indexes, not truth: an extra member is harmless,
+ * a missing one is rebuilt (FAULTS S2). Each key is written alone, so every call works in any slot of a Cluster.
+ */
+import { Cluster, type Redis } from 'ioredis';
+import { z } from 'zod';
+import type { Beat, Chance, DueItem, Presence, WorkerFacts } from '../domain/ports.js';
+import type { CommandId, NodeId, SessionId, WorkerId } from '../protocol/ids.js';
+import { DUE_BUCKETS, type Keys } from './keys.js';
+import { answerOf } from './redis-errors.js';
+import type { Scripts } from './scripts.js';
+
+export interface PresencePorts {
+  readonly redis: Redis | Cluster;
+  readonly keys: Keys;
+  readonly scripts: Scripts;
+  readonly leaseMs: number;
+  readonly chance: Chance;
+}
+
+/** A record outlives its lease, so that a judge sees one that stands still and not one that vanished (R4). */
+const LEASES_KEPT = 4;
+const SCAN_PAGE = 1_000;
+
+const beatRecord = z.looseObject({ beat: z.string() });
+const workerRecord = z.looseObject({
+  beat: z.string(),
+  workerId: z.string().transform((id) => id as WorkerId),
+  pool: z.string(),
+  concurrency: z.number(),
+  containment: z.string(),
+  version: z.string(),
+  startedAt: z.number(),
+  draining: z.boolean(),
+});
+
+export function createPresence({ redis, keys, scripts, leaseMs, chance }: PresencePorts): Presence {
+  let beats = 0;
+
+  const mark = (key: string, op: string, ...args: (string | number)[]) => scripts.run('mark', [key], [op, ...args]);
+
+  async function beat(index: string, id: string, key: string, facts: object): Promise<void> {
+    beats += 1;
+    const record = JSON.stringify({ v: 1, ...facts, beat: String(beats) });
+    // The index first: a process that is found without a record is looked after, one that is not found is not.
+    await mark(index, 'note', id, 0);
+    await scripts.run('beat', [key], [record, LEASES_KEPT * leaseMs]);
+  }
+
+  async function records(index: string, keyOf: (id: string) => string): Promise<(readonly [string, unknown])[]> {
+    const ids = await answerOf(redis.zrange(index, '0', '-1'));
+    const texts = await answerOf(Promise.all(ids.map((id) => redis.get(keyOf(id)))));
+    return ids.map((id, n) => [id, parseJson(texts[n])] as const);
+  }
+
+  async function members(key: string): Promise<string[]> {
+    const found = new Set<string>();
+    let cursor = '0';
+    do {
+      const [next, page] = await answerOf(redis.sscan(key, cursor, 'COUNT', String(SCAN_PAGE)));
+      for (const member of page) found.add(member);
+      cursor = next;
+    } while (cursor !== '0');
+    return [...found];
+  }
+
+  /** While something may be held, the index goes on naming the process: whoever judges it comes back for the rest. */
+  async function forget(index: string, id: string, record: string, held: string): Promise<void> {
+    await answerOf(redis.del(record));
+    if ((await answerOf(redis.scard(held))) === 0) await mark(index, 'drop', id, '');
+  }
+
+  async function dueInBucket(bucket: number, limit: number): Promise<DueItem[]> {
+    const reply = (await mark(keys.due(bucket), 'due', limit)) as string[];
+    const items: DueItem[] = [];
+    for (let n = 0; n + 1 < reply.length; n += 2) {
+      items.push({ bucket, member: reply[n] ?? '', score: Number(reply[n + 1]) });
+    }
+    return items;
+  }
+
+  return {
+    beatNode: (facts) => beat(keys.nodes, facts.nodeId, keys.node(facts.nodeId), facts),
+    beatWorker: (facts) => beat(keys.workers, facts.workerId, keys.worker(facts.workerId), facts),
+    async nodes() {
+      const found = await records(keys.nodes, (id) => keys.node(id as NodeId));
+      return found.map(([id, record]): Beat<NodeId> => ({ id: id as NodeId, beat: beatOf(record) }));
+    },
+    async workers() {
+      const found = await records(keys.workers, (id) => keys.worker(id as WorkerId));
+      return found.map(([id, record]) => {
+        const facts = factsOf(record);
+        return { id: id as WorkerId, beat: beatOf(record), ...(facts === undefined ? {} : { facts }) };
+      });
+    },
+    forgetNode: (nodeId) => forget(keys.nodes, nodeId, keys.node(nodeId), keys.nodeSessions(nodeId)),
+    forgetWorker: (workerId) => forget(keys.workers, workerId, keys.worker(workerId), keys.workerCommands(workerId)),
+    async noteNodeSession(nodeId, sessionId) {
+      await mark(keys.nodeSessions(nodeId), 'add', sessionId);
+    },
+    async dropNodeSession(nodeId, sessionId) {
+      await mark(keys.nodeSessions(nodeId), 'remove', sessionId);
+    },
+    nodeSessions: async (nodeId) => (await members(keys.nodeSessions(nodeId))) as SessionId[],
+    async noteWorkerCommand(workerId, commandId) {
+      await mark(keys.workerCommands(workerId), 'add', commandId);
+    },
+    async dropWorkerCommand(workerId, commandId) {
+      await mark(keys.workerCommands(workerId), 'remove', commandId);
+    },
+    workerCommands: async (workerId) => (await members(keys.workerCommands(workerId))) as CommandId[],
+    async noteDue(member, delayMs) {
+      await mark(keys.due(bucketOf(member)), 'note', member, Math.round(delayMs));
+    },
+    /** Noted anew meanwhile, with another time: stays. */
+    async dropDue({ bucket, member, score }) {
+      await mark(keys.due(bucket), 'drop', member, score);
+    },
+    async due(limit) {
+      const items: DueItem[] = [];
+      for (const bucket of shuffled(DUE_BUCKETS, chance)) {
+        if (items.length >= limit) break;
+        items.push(...(await dueInBucket(bucket, limit - items.length)));
+      }
+      return items;
+    },
+    tryLead: async (id, forMs) => (await scripts.run('lead', [keys.leader], [id, forMs])) === 1,
+    async serverIdentity() {
+      const masters = redis instanceof Cluster ? redis.nodes('master') : [redis];
+      const identities = await answerOf(Promise.all(masters.map(identityOf)));
+      return identities.sort().join(' ');
+    },
+  };
+}
+
+async function identityOf(redis: Redis): Promise<string> {
+  const [server, replication] = await Promise.all([redis.info('server'), redis.info('replication')]);
+  const field = (text: string, name: string) => new RegExp(`^${name}:(\\S+)`, 'm').exec(text)?.[1] ?? '';
+  return `${field(server, 'run_id')}/${field(replication, 'master_replid')}`;
+}
+
+/** The same bucket in every process and version: FNV-1a over the characters. */
+function bucketOf(member: string): number {
+  let hash = 0x811c9dc5;
+  for (let n = 0; n < member.length; n += 1) hash = Math.imul(hash ^ member.charCodeAt(n), 0x01000193);
+  return (hash >>> 0) % DUE_BUCKETS;
+}
+
+/** So that reconcilers of many processes do not all begin with the same bucket. */
+function shuffled(count: number, chance: Chance): number[] {
+  const list = Array.from({ length: count }, (_, n) => n);
+  for (let n = count - 1; n > 0; n -= 1) {
+    const other = Math.floor(chance.random() * (n + 1));
+    [list[n], list[other]] = [list[other] ?? 0, list[n] ?? 0];
+  }
+  return list;
+}
+
+const beatOf = (record: unknown): string => beatRecord.safeParse(record).data?.beat ?? '';
+
+function factsOf(record: unknown): WorkerFacts | undefined {
+  const parsed = workerRecord.safeParse(record);
+  if (!parsed.success) return undefined;
+  const { beat: _beat, v: _version, ...facts } = parsed.data;
+  return facts;
+}
+
+function parseJson(text: string | null | undefined): unknown {
+  if (text === null || text === undefined) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    // Not ours, or half a record: as good as none.
+    return undefined;
+  }
+}
