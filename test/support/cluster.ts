@@ -49,6 +49,13 @@ export interface NodeHandle extends Handle {
   readonly opsUrl: string;
 }
 
+/** One line of a log in the form of the notification that a socket gets. */
+export interface LoggedEntry {
+  readonly method: string;
+  // biome-ignore lint/suspicious/noExplicitAny: entries are looked at, not trusted
+  readonly params: any;
+}
+
 /** Runs the product's own program once to its end. */
 export async function runHoming(
   args: readonly string[],
@@ -255,14 +262,19 @@ export async function startCluster(options: ClusterOptions = {}) {
         .reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
     },
 
-    /** The log of a command as one entry per line. */
-    async entries(commandId: string, token?: string) {
-      const { raw } = await cluster.http('GET', `/v1/commands/${commandId}/log?format=jsonl`, { token });
-      return raw
-        .toString('utf8')
-        .split('\n')
-        .filter((line) => line !== '')
-        .map((line) => JSON.parse(line));
+    /** The log of a command over HTTP, all pages, whichever way the node cuts them. */
+    async wholeLog(commandId: string, token?: string): Promise<LoggedEntry[]> {
+      const all: LoggedEntry[] = [];
+      for (let fromSeq = 0; ; ) {
+        const path = `/v1/commands/${commandId}/log?format=jsonl&fromSeq=${fromSeq}`;
+        const { raw } = await cluster.http('GET', path, { token });
+        const lines = raw.toString('utf8').split('\n');
+        const page = lines.filter((line) => line !== '').map((line) => JSON.parse(line) as LoggedEntry);
+        all.push(...page);
+        const last = page.at(-1);
+        if (last === undefined || last.method === 'command.ended') return all;
+        fromSeq = last.params.seq + 1;
+      }
     },
 
     async [Symbol.asyncDispose](): Promise<void> {
