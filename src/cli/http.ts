@@ -1,0 +1,52 @@
+/** Requests of the client programs over HTTP; a refusal or a failure is a sentence. */
+import { messageOf } from '../errors.js';
+import { CliFault, EXIT } from './fault.js';
+import type { NodeAddress } from './node-address.js';
+
+const TIMEOUT_MS = 30_000;
+
+const httpUrl = (url: string): string => url.replace(/^ws/, 'http').replace(/[/#?]+$/, '');
+
+/** The body as it came. @throws CliFault status 1 */
+export async function ask(
+  node: NodeAddress,
+  method: 'GET' | 'POST',
+  path: string,
+  body?: object,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<string> {
+  let response: Response;
+  let text: string;
+  try {
+    response = await fetch(httpUrl(node.url) + path, {
+      method,
+      headers: {
+        ...(node.token === '' ? {} : { authorization: `Bearer ${node.token}` }),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...headers,
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    text = await response.text();
+  } catch (error) {
+    const cause = error instanceof Error && error.cause !== undefined ? messageOf(error.cause) : messageOf(error);
+    throw new CliFault(EXIT.failure, `The node at ${node.url} does not answer: ${cause}.`);
+  }
+  if (response.ok) return text;
+  throw new CliFault(EXIT.failure, refusal(text, response.status));
+}
+
+export async function askJson<T>(...request: Parameters<typeof ask>): Promise<T> {
+  return JSON.parse(await ask(...request)) as T;
+}
+
+function refusal(text: string, status: number): string {
+  try {
+    const { code, message } = JSON.parse(text) as { code?: string; message?: string };
+    if (message !== undefined) return code === undefined ? message : `${message} (${code})`;
+  } catch {
+    // Not JSON: something between us and the node answered.
+  }
+  return `The node answered with status ${status}.`;
+}

@@ -1,0 +1,123 @@
+/** `homing logs`: what a command printed, read as a viewer: it owns nothing and acknowledges nothing. */
+import { Command } from 'commander';
+import { outputOf } from '../client/command-handle.js';
+import { fullJitterMs } from '../domain/backoff.js';
+import type { Entry } from '../protocol/entries.js';
+import { ask } from './http.js';
+import { type AddressFlags, findNode, type NodeAddress, withAddress } from './node-address.js';
+import { wholeFrom } from './options.js';
+import { say, watchPipes, write } from './output.js';
+
+interface LogsFlags extends AddressFlags {
+  readonly follow?: boolean;
+  readonly tail?: number;
+  readonly json?: boolean;
+}
+
+export function logsCommand(): Command {
+  const command = new Command('logs')
+    .description('print the output of a command: stdout to stdout, stderr to stderr')
+    .argument('<id>', 'the command')
+    .option('-f, --follow', 'go on until it ends')
+    .option('--tail <lines>', 'only the last lines', wholeFrom(0))
+    .option('--json', 'one entry a line, as JSON')
+    .addHelpText('after', '\nExample:\n  homing logs -f --tail 20 cmd_…');
+  return withAddress(command).action(async (id: string, flags: LogsFlags) => {
+    watchPipes();
+    const node = findNode(flags, process.env);
+    let { entries, nextSeq } = await firstPart(node, id, flags.tail);
+    for (let idle = 0; ; ) {
+      for (const entry of entries) await show(entry, flags.json ?? false);
+      if (entries.some((entry) => entry.type === 'ended')) return;
+      idle = entries.length === 0 ? Math.min(idle + 1, 3) : 0;
+      if (entries.length === 0 && !flags.follow) return;
+      // 250 ms at least between reads that bring nothing, with jitter on top that grows to two seconds.
+      if (entries.length === 0) await pause(fullJitterMs(idle, { baseMs: 250, capMs: 2_000 }, Math.random(), 250));
+      entries = await read(node, id, `fromSeq=${nextSeq}`);
+      nextSeq = nextAfter(entries, nextSeq);
+    }
+  });
+}
+
+const FIRST_TAIL_BYTES = 64 * 1024;
+const MOST_TAIL_BYTES = 16 * 1024 * 1024;
+
+/** Everything from the beginning, or just enough of the end for so many lines. */
+async function firstPart(node: NodeAddress, id: string, tail: number | undefined) {
+  if (tail === undefined) {
+    const entries = await read(node, id, 'fromSeq=1');
+    return { entries, nextSeq: nextAfter(entries, 1) };
+  }
+  for (let tailBytes = FIRST_TAIL_BYTES; ; tailBytes *= 4) {
+    const entries = await readToHead(node, id, tailBytes);
+    const complete = tailBytes >= MOST_TAIL_BYTES || (entries[0]?.seq ?? 1) === 1;
+    if (complete || countLines(entries) > tail) {
+      return { entries: lastLines(entries, tail), nextSeq: nextAfter(entries, 1) };
+    }
+  }
+}
+
+/** The answer may hold less than was asked for: the rest follows after its last entry. */
+async function readToHead(node: NodeAddress, id: string, tailBytes: number): Promise<Entry[]> {
+  const entries = await read(node, id, `tailBytes=${Math.min(tailBytes, MOST_TAIL_BYTES)}`);
+  for (let more = entries; more.length > 0 && more.at(-1)?.type !== 'ended'; ) {
+    more = await read(node, id, `fromSeq=${nextAfter(entries, 1)}`);
+    entries.push(...more);
+  }
+  return entries;
+}
+
+async function read(node: NodeAddress, id: string, query: string): Promise<Entry[]> {
+  const text = await ask(node, 'GET', `/v1/commands/${encodeURIComponent(id)}/log?format=jsonl&${query}`);
+  const lines = text.split('\n').filter((line) => line !== '');
+  return lines.map((line) => JSON.parse(line) as Entry);
+}
+
+const nextAfter = (entries: readonly Entry[], otherwise: number): number => (entries.at(-1)?.seq ?? otherwise - 1) + 1;
+
+const linesIn = (bytes: Uint8Array): number => bytes.reduce((sum, byte) => (byte === 10 ? sum + 1 : sum), 0);
+
+function countLines(entries: readonly Entry[]): number {
+  return entries.reduce((sum, entry) => {
+    const item = outputOf(entry);
+    return item?.type === 'output' ? sum + linesIn(item.bytes) : sum;
+  }, 0);
+}
+
+/** The entries from the one with the first of the last lines on, cut at that line's beginning. */
+function lastLines(entries: readonly Entry[], tail: number): Entry[] {
+  const kept: Entry[] = [];
+  // The break at the very end closes the last line; it does not begin another.
+  let breaks = -1;
+  for (const entry of entries.toReversed()) {
+    const item = outputOf(entry);
+    if (item?.type !== 'output') {
+      kept.unshift(entry);
+      continue;
+    }
+    const { bytes } = item;
+    if (breaks < 0) breaks = bytes.at(-1) === 10 ? 0 : 1;
+    let from = bytes.length;
+    for (let at = bytes.length - 1; at >= 0; at -= 1) {
+      const closesLast = breaks === 0 && at === bytes.length - 1;
+      if (bytes[at] === 10 && !closesLast) breaks += 1;
+      if (bytes[at] === 10 && !closesLast && breaks > tail) break;
+      from = at;
+    }
+    if (entry.type === 'output' && from < bytes.length && tail > 0) {
+      const base64 = Buffer.from(bytes.subarray(from)).toString('base64');
+      kept.unshift(from === 0 ? entry : { ...entry, at: entry.at + from, data: undefined, base64 });
+    }
+    if (from > 0 || tail === 0) break;
+  }
+  return kept;
+}
+
+async function show(entry: Entry, json: boolean): Promise<void> {
+  if (json) return write(process.stdout, `${JSON.stringify(entry)}\n`);
+  const item = outputOf(entry);
+  if (item?.type === 'gap') say(`${item.bytes ?? 'some'} bytes of output are missing here (${item.reason})`);
+  else if (item !== undefined) await write(item.stream === 'err' ? process.stderr : process.stdout, item.bytes);
+}
+
+const pause = (delayMs: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, delayMs));

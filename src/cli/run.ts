@@ -1,0 +1,148 @@
+/** `homing run`: runs a command as a session of its own, streams its output and ends as the command ended. */
+import { randomUUID } from 'node:crypto';
+import { Command } from 'commander';
+import type { CommandHandle, Session } from '../client/index.js';
+import { connect } from '../client/index.js';
+import type { Outcome } from '../protocol/entries.js';
+import type { CommandSpecInput } from '../protocol/methods.js';
+import { EXIT_OURS, exitStatus } from './arguments.js';
+import { CliFault, faultOf } from './fault.js';
+import { askJson } from './http.js';
+import { type AddressFlags, findNode, type NodeAddress, withAddress } from './node-address.js';
+import { collect, conversation, duration, envPair, SIGNALS } from './options.js';
+import { say, watchPipes, write } from './output.js';
+
+interface RunFlags extends AddressFlags {
+  readonly conversation: string;
+  readonly pty?: boolean;
+  readonly detach?: boolean;
+  readonly cwd?: string;
+  readonly env?: Record<string, string>;
+  readonly timeout?: number;
+  readonly pool?: string;
+  readonly label?: readonly string[];
+}
+
+export function runCommand(): Command {
+  const command = new Command('run')
+    .description('run a command on a worker and stream its output here')
+    .argument('<argv...>', 'the program and its arguments, after --')
+    .option('-c, --conversation <name>', 'conversation it belongs to', conversation, 'default')
+    .option('--cwd <dir>', "folder on the worker's host")
+    .option('-e, --env <name=value>', 'variable for the command; repeatable', envPair)
+    .option('--timeout <duration>', 'end it after this, such as 90s or 10m', duration)
+    .option('--pool <name>', 'pool whose workers may take it')
+    .option('--label <name=value>', 'label for operators; repeatable', collect)
+    .option('--detach', 'submit it, print its id, and go')
+    .option('--pty', 'in a terminal of its own')
+    .addHelpText(
+      'after',
+      `
+Exit status: that of the command; 128+n for signal n; 124 timed out; 126 not executable; 127 not found; 125 otherwise.
+
+Example:
+  homing run -- sh -c 'echo hello; sleep 1; echo world'
+  homing run -c build --timeout 10m --env CI=1 -- make test`,
+    )
+    .passThroughOptions();
+  return withAddress(command).action(async (argv: string[], flags: RunFlags) => {
+    try {
+      process.exitCode = await run(argv, flags);
+    } catch (error) {
+      // Every failure of Homing itself has one status here, since the others belong to the command.
+      const fault = faultOf(error) ?? new CliFault(EXIT_OURS, (error as Error).message);
+      throw new CliFault(EXIT_OURS, ...fault.sentences);
+    }
+  });
+}
+
+async function run(argv: string[], flags: RunFlags): Promise<number> {
+  if (flags.pty) throw new CliFault(EXIT_OURS, '--pty is not supported by this version: run the command without it.');
+  const node = findNode(flags, process.env);
+  const spec: CommandSpecInput = {
+    argv,
+    streams: 'split',
+    ...(flags.cwd === undefined ? {} : { cwd: flags.cwd }),
+    ...(flags.env === undefined ? {} : { env: flags.env }),
+    ...(flags.pool === undefined ? {} : { pool: flags.pool }),
+    ...(flags.timeout === undefined ? {} : { timeouts: { runMs: flags.timeout } }),
+    ...(flags.label === undefined ? {} : { labels: labelsOf(flags.label) }),
+  };
+  return flags.detach ? detach(node, spec, flags.conversation) : follow(node, spec, flags.conversation);
+}
+
+function labelsOf(pairs: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    pairs.map((pair) => {
+      const at = pair.indexOf('=');
+      return at < 1 ? [pair, ''] : [pair.slice(0, at), pair.slice(at + 1)];
+    }),
+  );
+}
+
+async function detach(node: NodeAddress, spec: CommandSpecInput, conversationName: string): Promise<number> {
+  const body = { ...spec, conversation: conversationName };
+  const headers = { 'idempotency-key': randomUUID() };
+  const { commandId } = await askJson<{ commandId: string }>(node, 'POST', '/v1/commands', body, headers);
+  await write(process.stdout, `${commandId}\n`);
+  return 0;
+}
+
+async function follow(node: NodeAddress, spec: CommandSpecInput, conversationName: string): Promise<number> {
+  const session = await connect({ ...node, conversation: conversationName, client: 'homing run' });
+  try {
+    const handle = await session.run(spec);
+    const stopForwarding = forwardSignals(handle);
+    const lost = whenClosed(session);
+    try {
+      const outcome = await Promise.race([print(handle), lost]);
+      if (outcome.error !== undefined) say(outcome.error);
+      return exitStatus(outcome, SIGNALS);
+    } finally {
+      stopForwarding();
+    }
+  } finally {
+    await session.close();
+  }
+}
+
+/** Writes the output to where it belongs, at the pace of the reader. */
+async function print(handle: CommandHandle): Promise<Outcome> {
+  let readerGone = false;
+  watchPipes(() => {
+    readerGone = true;
+    // As the shell would do it to a program that writes into a closed pipe.
+    void handle.kill({ signal: 'SIGPIPE' }).catch(() => undefined);
+  });
+  for await (const item of handle.output) {
+    if (readerGone) continue;
+    if (item.type === 'gap') say(`${item.bytes ?? 'some'} bytes of output are missing here (${item.reason})`);
+    else await write(item.stream === 'err' ? process.stderr : process.stdout, item.bytes);
+  }
+  return handle.ended;
+}
+
+/** Ctrl-C goes to the command; a second one ends it for sure. @returns stops forwarding */
+function forwardSignals(handle: CommandHandle): () => void {
+  let asked = 0;
+  const forward = (name: 'SIGINT' | 'SIGTERM' | 'SIGHUP') => {
+    asked += 1;
+    const wish = asked === 1 ? { signal: name } : { signal: 'SIGKILL', graceMs: 0 };
+    // Refused only when the command is over, which shows by itself.
+    void handle.kill(wish).catch(() => undefined);
+  };
+  const names = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+  for (const name of names) process.on(name, forward);
+  return () => {
+    for (const name of names) process.off(name, forward);
+  };
+}
+
+/** Rejects when the session is over before the command is. */
+function whenClosed(session: Session): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    session.on('status', (state) => {
+      if (state.state === 'closed') reject(new CliFault(EXIT_OURS, `The session ended: ${state.reason}.`));
+    });
+  });
+}

@@ -1,0 +1,75 @@
+/** Settings of a process: environment, `NAME_FILE`, flags over both; every fault at once, with exit status 2. */
+import { readFileSync } from 'node:fs';
+import { isIP } from 'node:net';
+import { parseSettings, type SettingName, type Settings, settingsSchema } from '../config.js';
+import { messageOf } from '../errors.js';
+import { CliFault, EXIT } from './fault.js';
+
+export type Env = Readonly<Record<string, string | undefined>>;
+
+/** Flags in the form of settings; what was not given is undefined. */
+export type Overrides = Partial<Record<SettingName, string>>;
+
+/**
+ * Replaces `NAME_FILE` by `NAME` with the file's content, without the line break at its end.
+ * @param names settings that may come from a file
+ */
+export function resolveFiles(
+  env: Env,
+  names: readonly string[],
+  read: (path: string) => string,
+): { readonly env: Env; readonly faults: readonly string[] } {
+  const resolved: Record<string, string | undefined> = { ...env };
+  const faults: string[] = [];
+  for (const name of names) {
+    const path = env[`${name}_FILE`];
+    if (path === undefined || path === '') continue;
+    if (env[name] !== undefined && env[name] !== '') {
+      faults.push(`${name}: give either ${name} or ${name}_FILE, not both`);
+      continue;
+    }
+    try {
+      resolved[name] = read(path).replace(/\r?\n$/, '');
+    } catch (error) {
+      faults.push(`${name}_FILE: ${messageOf(error)}`);
+    }
+  }
+  return { env: resolved, faults };
+}
+
+/** Addresses that only this machine reaches. A name is not looked up: only `localhost` is known to be one. */
+export function isLoopback(host: string): boolean {
+  if (isIP(host) === 4) return host.startsWith('127.');
+  return host === '::1' || host === 'localhost';
+}
+
+/** What a node needs beyond the form of its settings. */
+export function nodeFaults(settings: Settings): string[] {
+  const faults: string[] = [];
+  if (settings.HOMING_JWKS_URL !== undefined) {
+    // Ignored, it would leave the door open for everybody.
+    faults.push('HOMING_JWKS_URL: this version verifies tokens with HOMING_JWT_SECRET only');
+  }
+  const open = settings.HOMING_JWT_SECRET === undefined;
+  if (open && !isLoopback(settings.HOMING_HOST)) {
+    faults.push(`HOMING_JWT_SECRET: is needed to listen on ${settings.HOMING_HOST}, which other machines reach`);
+  }
+  if (settings.HOMING_ADMIN_TOKEN === undefined && !isLoopback(settings.HOMING_OPS_HOST)) {
+    faults.push(`HOMING_ADMIN_TOKEN: is needed to listen on ${settings.HOMING_OPS_HOST}, which other machines reach`);
+  }
+  return faults;
+}
+
+/** @throws CliFault with every fault, status 2 */
+export function readSettings(
+  env: Env,
+  overrides: Overrides = {},
+  furtherFaults: (settings: Settings) => readonly string[] = () => [],
+): Settings {
+  const files = resolveFiles(env, Object.keys(settingsSchema.shape), (path) => readFileSync(path, 'utf8'));
+  const given = Object.entries(overrides).filter(([, value]) => value !== undefined);
+  const parsed = parseSettings({ ...files.env, ...Object.fromEntries(given) });
+  const faults = [...files.faults, ...(parsed.ok ? furtherFaults(parsed.settings) : parsed.faults)];
+  if (!parsed.ok || faults.length > 0) throw new CliFault(EXIT.usage, ...faults);
+  return parsed.settings;
+}
