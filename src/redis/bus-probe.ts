@@ -7,6 +7,8 @@ import type { Chance, Meter } from '../domain/ports.js';
 export interface BusProbe {
   /** To be called with each message of the probe's channel. */
   heard(message: string): void;
+  /** The subscription was made anew: what was not heard before proves nothing now. */
+  restarted(): void;
   /** Milliseconds since the last one was heard; Infinity before the first. */
   ageMs(): number;
   close(): void;
@@ -65,6 +67,9 @@ export function createBusProbe({ publish, lost, meter, chance }: BusProbePorts):
       heardMs = performance.now();
       unheardSinceMs = undefined;
       if (message === String(sequence)) meter.observe('homing_bus_probe_ms', heardMs - publishedMs);
+    },
+    restarted() {
+      unheardSinceMs = undefined;
     },
     ageMs: () => (heardMs === undefined ? Number.POSITIVE_INFINITY : performance.now() - heardMs),
     close() {

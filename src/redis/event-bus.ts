@@ -39,6 +39,7 @@ export function createEventBus({ commands, subscriber, keys, selfId, log, meter,
     chance,
   });
   subscriptions.keep(probeChannel, probe.heard);
+  subscriptions.onRestored(probe.restarted);
 
   return {
     subscribeSession: (sessionId, handler) => subscriptions.subscribe(keys.sessionChannel(sessionId), handler),
