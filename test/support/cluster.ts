@@ -269,7 +269,7 @@ export async function startCluster(options: ClusterOptions = {}) {
         const path = `/v1/commands/${commandId}/log?format=jsonl&fromSeq=${fromSeq}`;
         const { raw } = await cluster.http('GET', path, { token });
         const lines = raw.toString('utf8').split('\n');
-        const page = lines.filter((line) => line !== '').map((line) => JSON.parse(line) as LoggedEntry);
+        const page = lines.filter((line) => line !== '').map((line) => asNotification(JSON.parse(line)));
         all.push(...page);
         const last = page.at(-1);
         if (last === undefined || last.method === 'command.ended') return all;
@@ -316,4 +316,10 @@ function readiness(role: 'gateway' | 'worker', log: string): { url: string; opsU
   const urls = [...new Set([...log.matchAll(/http:\/\/[^\s"']+/g)].map(([url]) => url.replace(/[/,]+$/, '')))];
   const [url, opsUrl] = urls;
   return url === undefined ? undefined : { url, opsUrl: opsUrl ?? '' };
+}
+
+/** A line of a log names its type; a socket names its method. */
+function asNotification(entry: { type: string }): LoggedEntry {
+  const { type, ...params } = entry;
+  return { method: `command.${type}`, params };
 }
