@@ -11,7 +11,7 @@ if not c[7] then return { 'refused' } end
 if c[9] == 'ended' then return { c[7] == ARGV[3] and 'ended' or 'refused' } end
 if c[7] ~= ARGV[2] then return { 'refused' } end -- fence: claim
 if tonumber(c[1]) ~= tonumber(ARGV[4]) then return { 'head', tonumber(c[1]) } end
-if c[8] ~= ARGV[7] then return { 'owner', c[8] } end -- fence: owner
+if c[8] ~= ARGV[7] then return { 'owner', c[8] } end -- moved since it was read
 redis.call('HSET', KEYS[1], 'claim', ARGV[3])
 append_entries(7, ARGV[1], c)
 finish(ARGV[5], ARGV[6], KEYS[5])
