@@ -67,8 +67,11 @@ describe('isolation', () => {
   });
 
   it('[SE2] a guessed session, a wrong resume token and another principal are all denied alike, and hear nothing', async () => {
-    const attempt = async (what: string, given: { sessionId?: string; resumeToken?: string; token?: string }) => {
-      const socket = await dial(cluster.node(1).url, { token: given.token ?? cluster.token() });
+    const attempt = async (
+      what: string,
+      given: { sessionId?: string; resumeToken?: string; token?: string; node?: number },
+    ) => {
+      const socket = await dial(cluster.node(given.node ?? 1).url, { token: given.token ?? cluster.token() });
       const heard: string[] = [];
       socket.ws.on('message', (data) => heard.push(data.toString()));
       const params = {
@@ -89,7 +92,9 @@ describe('isolation', () => {
     const guessed = await attempt('guessed id', { sessionId: flip(ann.sessionId) });
     expect(guessed.code).toBe('RESUME_DENIED');
     const wrongToken = randomBytes(16).toString('hex');
-    expect(await attempt('wrong resume token', { resumeToken: wrongToken })).toEqual(guessed);
+    for (const node of [0, 1]) {
+      expect(await attempt(`wrong resume token at node ${node}`, { node, resumeToken: wrongToken })).toEqual(guessed);
+    }
     expect(await attempt('nonsense id', { sessionId: 'ses_x' })).toEqual(guessed);
     expect(await attempt('another principal', { token: cluster.token({ sub: 'bob' }) })).toEqual(guessed);
     expect(await attempt('another tenant', { token: cluster.token({ tenant: 'acme' }) })).toEqual(guessed);

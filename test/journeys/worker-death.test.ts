@@ -67,7 +67,7 @@ describe('the death of a worker', () => {
     await tab.shows(first, 'started');
     await tab.shows(second, 'started');
     const worker = (await tab.rpc('command.get', { commandId: first })).workerId as string;
-    const victim = two.workers.find((handle) => handle.log.includes(worker));
+    const victim = two.workers.find((handle) => handle.id === worker);
     if (victim === undefined) throw new Error('no worker says that it is the one of the record');
     await victim.kill('SIGKILL');
     expect((await tab.ended(first)).params.outcome.reason).toBe('lost');

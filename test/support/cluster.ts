@@ -3,17 +3,19 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { takeOut } from './fences.js';
 import { isRunning, MARKER, marked } from './processes.js';
 import { startRedis, type TestRedis, uniquePrefix } from './redis.js';
 import { openTab, type Tab, type TabOptions } from './tab.js';
 import { type Claims, makeToken } from './tokens.js';
 import { until, within } from './wait.js';
 
-export const MAIN = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url));
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+export const MAIN = join(ROOT, 'dist/cli/main.js');
 const START_LIMIT_MS = 20_000;
 
 export type Env = Readonly<Record<string, string>>;
@@ -25,6 +27,8 @@ export interface ClusterOptions {
   readonly redis?: TestRedis;
   /** Settings of every process. */
   readonly env?: Env;
+  /** Rules switched off: fences of the scripts (`attach: principal`) that this cluster's processes run without. */
+  readonly without?: readonly string[];
   /** Settings of one process, by its index; for example its own HOMING_REDIS_URL, through a proxy. */
   readonly nodeEnv?: (index: number) => Env;
   readonly workerEnv?: (index: number) => Env;
@@ -34,6 +38,8 @@ export interface ClusterOptions {
 export interface Handle {
   readonly role: 'gateway' | 'worker';
   readonly pid: number;
+  /** Of this incarnation, as it says itself. */
+  readonly id: string;
   /** Everything it wrote so far, both streams. */
   readonly log: string;
   /** SIGKILL unless said otherwise; resolves when it is gone. */
@@ -93,6 +99,8 @@ function requireBuild(): void {
 
 export async function startCluster(options: ClusterOptions = {}) {
   requireBuild();
+  const spoilt = options.without === undefined ? undefined : await buildWithout(options.without);
+  const main = spoilt === undefined ? MAIN : join(spoilt, 'cli/main.js');
   const ownRedis = options.redis === undefined;
   const redis = options.redis ?? (await startRedis());
   const secret = randomBytes(32).toString('hex');
@@ -126,8 +134,7 @@ export async function startCluster(options: ClusterOptions = {}) {
   function createHandle(role: 'gateway' | 'worker', own: Env | undefined) {
     let child: ChildProcess | undefined;
     let log = '';
-    let url = '';
-    let opsUrl = '';
+    let ready: Ready = { url: '', opsUrl: '', id: '' };
     const running = (): ChildProcess => {
       if (child === undefined) throw new Error(`the ${role} was not started`);
       return child;
@@ -141,10 +148,13 @@ export async function startCluster(options: ClusterOptions = {}) {
         return log;
       },
       get url() {
-        return url;
+        return ready.url;
       },
       get opsUrl() {
-        return opsUrl;
+        return ready.opsUrl;
+      },
+      get id() {
+        return ready.id;
       },
       get exitCode() {
         return running().exitCode;
@@ -161,7 +171,7 @@ export async function startCluster(options: ClusterOptions = {}) {
       async restart() {
         await handle.kill();
         log = '';
-        const started = spawn(process.execPath, [MAIN, role], {
+        const started = spawn(process.execPath, [main, role], {
           stdio: ['ignore', 'pipe', 'pipe'],
           env: settings(own),
         });
@@ -176,15 +186,14 @@ export async function startCluster(options: ClusterOptions = {}) {
           `a ${role} that is ready`,
           () => {
             if (started.exitCode !== null) return { failed: true } as const;
-            return readiness(role, log);
+            return readiness(log);
           },
           START_LIMIT_MS,
         ).catch((error: Error) => {
           throw new Error(`${error.message}; it said:\n${log}`);
         });
         if ('failed' in said) throw new Error(`the ${role} ended with ${started.exitCode}; it said:\n${log}`);
-        url = said.url;
-        opsUrl = said.opsUrl;
+        ready = said;
       },
     };
     handles.push(handle);
@@ -295,6 +304,7 @@ export async function startCluster(options: ClusterOptions = {}) {
       );
       if (ownRedis) await redis[Symbol.asyncDispose]();
       await rm(dataDir, { recursive: true, force: true });
+      if (spoilt !== undefined) await rm(spoilt, { recursive: true, force: true });
     },
   };
 
@@ -309,13 +319,28 @@ export async function startCluster(options: ClusterOptions = {}) {
 
 export type Cluster = Awaited<ReturnType<typeof startCluster>>;
 
-/** Reads from what a process printed whether it takes work, and where. */
-function readiness(role: 'gateway' | 'worker', log: string): { url: string; opsUrl: string } | undefined {
-  if (!/\bready\b/i.test(log)) return undefined;
-  if (role === 'worker') return { url: '', opsUrl: '' };
-  const urls = [...new Set([...log.matchAll(/http:\/\/[^\s"']+/g)].map(([url]) => url.replace(/[/,]+$/, '')))];
-  const [url, opsUrl] = urls;
-  return url === undefined ? undefined : { url, opsUrl: opsUrl ?? '' };
+/** A copy of the build without these fences; inside the project, so that its packages are found. */
+async function buildWithout(fences: readonly string[]): Promise<string> {
+  const artifacts = join(ROOT, '.artifacts');
+  await mkdir(artifacts, { recursive: true });
+  const folder = await mkdtemp(join(artifacts, 'without-'));
+  await cp(join(ROOT, 'dist'), folder, { recursive: true });
+  await takeOut(join(folder, 'redis/scripts'), fences);
+  return folder;
+}
+
+interface Ready {
+  readonly url: string;
+  readonly opsUrl: string;
+  readonly id: string;
+}
+
+/** Finds the line by which a process says that it takes work, and where. */
+function readiness(log: string): Ready | undefined {
+  const line = log.split('\n').find((candidate) => candidate.startsWith('{"event":"ready"'));
+  if (line === undefined) return undefined;
+  const { url = '', opsUrl = '', nodeId, workerId } = JSON.parse(line);
+  return { url: url.replace(/\/$/, ''), opsUrl: opsUrl.replace(/\/$/, ''), id: nodeId ?? workerId };
 }
 
 /** A line of a log names its type; a socket names its method. */

@@ -30,6 +30,8 @@ export interface TabOptions {
   readonly pageNonce?: string;
   readonly name?: string;
   readonly batch?: boolean;
+  /** A session to resume that this tab did not open. */
+  readonly session?: { readonly sessionId: string; readonly resumeToken: string };
 }
 
 /** One WebSocket with its own end. */
@@ -86,8 +88,8 @@ export function createTab(options: TabOptions) {
   let connections = 0;
   let forgottenBefore = 0;
   let socket: Socket | undefined;
-  let sessionId = '';
-  let resumeToken = '';
+  let sessionId = options.session?.sessionId ?? '';
+  let resumeToken = options.session?.resumeToken ?? '';
   let opened: Json;
 
   function receive(from: Socket, text: string): void {
