@@ -47,9 +47,9 @@ export interface Spool {
   add(body: SpoolBody, nowMs: number, reason: 'flood' | 'spool'): void;
   /** The next entries to append, at most about `maxBytes` and `maxEntries`, at least one if there is one. */
   take(maxBytes: number, maxEntries: number): readonly SpoolEntry[];
-  /** Everything up to `headSeq` is stored. */
-  confirm(headSeq: number, nowMs: number): void;
-  /** The log ends at `headSeq`: the next `take` begins after it. */
+  /** Everything up to `headSeq` is stored. `confirmedAtMs` is on the caller's monotonic clock, as for `forget`. */
+  confirm(headSeq: number, confirmedAtMs: number): void;
+  /** The log ends at `headSeq`, before or after what was confirmed: the next `take` begins after it. */
   rewind(headSeq: number, nowMs: number): void;
   /** Makes the next `take` begin with the last confirmed entry, so that a log that went back is noticed. */
   recheck(): void;
@@ -157,9 +157,9 @@ export function createSpool(options: SpoolOptions): Spool {
       }
       return taken;
     },
-    confirm(headSeq, nowMs) {
+    confirm(headSeq, confirmedAtMs) {
       while (cursor < fresh && held[cursor]!.entry.seq <= headSeq) {
-        held[cursor]!.confirmedAtMs = nowMs;
+        held[cursor]!.confirmedAtMs = confirmedAtMs;
         keptBytes += weightOf(held[cursor]!.entry);
         cursor += 1;
       }
@@ -168,8 +168,8 @@ export function createSpool(options: SpoolOptions): Spool {
     rewind(headSeq, nowMs) {
       let at = 0;
       while (at < fresh && held[at]!.entry.seq <= headSeq) at++;
-      for (let i = at; i < cursor; i++) keptBytes -= weightOf(held[i]!.entry);
-      cursor = Math.min(at, cursor);
+      for (; cursor > at; cursor--) keptBytes -= weightOf(held[cursor - 1]!.entry);
+      for (; cursor < at; cursor++) keptBytes += weightOf(held[cursor]!.entry);
       const next = held[at]?.entry;
       // Only what was forgotten can be missing, and that lies before everything held.
       const lostTo = (next?.fromSeq ?? lastSeq + 1) - 1;

@@ -1,0 +1,30 @@
+/** The environment a command sees: what is allowed of the worker's own, what the command asked for, and who it is. */
+import type { CommandSpec } from '../protocol/methods.js';
+
+export interface EnvironmentInput {
+  /** Names, separated by spaces or commas; a trailing `*` stands for any ending. */
+  readonly allow: string;
+  readonly hostEnv: Readonly<Record<string, string | undefined>>;
+  readonly spec: CommandSpec;
+  readonly commandId: string;
+  readonly originSessionId: string | null;
+}
+
+/** The command's own values win over the worker's; its identity wins over both. */
+export function commandEnvironment(input: EnvironmentInput): Record<string, string> {
+  const patterns = input.allow.split(/[\s,]+/).filter((pattern) => pattern !== '');
+  const allowed = Object.entries(input.hostEnv).filter(
+    (variable): variable is [string, string] =>
+      variable[1] !== undefined && patterns.some((pattern) => matches(pattern, variable[0])),
+  );
+  const { HOMING_SESSION_ID: _, ...asked } = input.spec.env ?? {};
+  return {
+    ...Object.fromEntries(allowed),
+    ...asked,
+    HOMING_COMMAND_ID: input.commandId,
+    ...(input.originSessionId === null ? {} : { HOMING_SESSION_ID: input.originSessionId }),
+  };
+}
+
+const matches = (pattern: string, name: string): boolean =>
+  pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : name === pattern;

@@ -1,0 +1,130 @@
+/**
+ * Reads the pipes of a command and hands out its output as chunks.
+ *
+ * - The first bytes after a quiet time go at once, what follows within 16 ms goes together, 32 KiB go at once.
+ * - Reading is never stopped for anyone downstream; each pipe is read into one buffer that is used again and again, so a
+ *   flood makes no garbage here.
+ * - A chunk never ends inside a UTF-8 character, unless it is the very last.
+ */
+import { Socket } from 'node:net';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { CHUNK_BYTES, type Chunker, createChunker } from '../domain/chunker.js';
+import type { OutputPipe } from './process.js';
+
+const COALESCE_MS = 16;
+const READ_BYTES = 64 * 1024;
+const LOOK_EVERY_MS = 10;
+
+export interface Output {
+  /** When bytes last came, on the clock of `performance.now()`. */
+  readonly lastByteAtMs: number;
+  /** Resolves when every pipe is at its end, or nothing came for `idleMs`, or `maxMs` have passed (CO6). */
+  settled(idleMs: number, maxMs: number): Promise<void>;
+  /** Hands out what waits and lets go of the pipes. Idempotent. */
+  close(): void;
+}
+
+interface Stream {
+  readonly name: OutputPipe['stream'];
+  readonly chunker: Chunker;
+  readonly socket: Socket;
+  ended: boolean;
+}
+
+/**
+ * @param sink takes the chunks of all streams in order of arrival; the bytes are its own until it gives them back
+ * @param allocate gives a block of exactly this size
+ */
+export function createOutput(
+  pipes: readonly OutputPipe[],
+  sink: (stream: OutputPipe['stream'], bytes: Uint8Array) => void,
+  allocate: (bytes: number) => Uint8Array,
+): Output {
+  let closed = false;
+  let lastByteAtMs = performance.now();
+  let flushedAtMs = Number.NEGATIVE_INFINITY;
+  let timer: NodeJS.Timeout | undefined;
+
+  const streams: Stream[] = pipes.map((pipe) => {
+    const stream: Stream = {
+      name: pipe.stream,
+      chunker: createChunker(CHUNK_BYTES, allocate),
+      socket: readPipe(
+        pipe.readFd,
+        (bytes) => take(stream, bytes),
+        () => {
+          stream.ended = true;
+        },
+      ),
+      ended: false,
+    };
+    return stream;
+  });
+
+  function take(stream: Stream, bytes: Uint8Array): void {
+    if (closed) return;
+    lastByteAtMs = performance.now();
+    for (const chunk of stream.chunker.push(bytes)) sink(stream.name, chunk);
+    if (stream.chunker.waitingBytes === 0 || timer !== undefined) return;
+    const waitMs = flushedAtMs + COALESCE_MS - lastByteAtMs;
+    if (waitMs <= 0) flush();
+    else timer = setTimeout(flush, waitMs);
+  }
+
+  function flush(): void {
+    timer = undefined;
+    flushedAtMs = performance.now();
+    for (const stream of streams) {
+      const chunk = stream.chunker.flush();
+      if (chunk !== undefined) sink(stream.name, chunk);
+    }
+  }
+
+  return {
+    get lastByteAtMs() {
+      return lastByteAtMs;
+    },
+    async settled(idleMs, maxMs) {
+      const deadlineMs = performance.now() + maxMs;
+      const quietSince = performance.now();
+      while (!streams.every((stream) => stream.ended) && performance.now() < deadlineMs) {
+        await sleep(LOOK_EVERY_MS);
+        // Timers run before reads: after a busy turn the pipe may be full although nothing was read for long.
+        await nextTurn();
+        if (performance.now() - Math.max(lastByteAtMs, quietSince) >= idleMs) return;
+      }
+    },
+    close() {
+      if (closed) return;
+      clearTimeout(timer);
+      for (const { name, chunker, socket } of streams) {
+        const chunk = chunker.end();
+        if (chunk !== undefined) sink(name, chunk);
+        socket.destroy();
+      }
+      closed = true;
+    },
+  };
+}
+
+/** @param onBytes gets a view into a buffer that is filled again afterwards */
+function readPipe(readFd: number, onBytes: (bytes: Uint8Array) => void, onEnd: () => void): Socket {
+  const options = {
+    fd: readFd,
+    readable: true,
+    writable: false,
+    onread: {
+      buffer: Buffer.allocUnsafe(READ_BYTES),
+      callback: (count: number, buffer: Uint8Array) => {
+        onBytes(buffer.subarray(0, count));
+        return true;
+      },
+    },
+  };
+  const socket = new Socket(options);
+  // An error of a pipe we only read is its end: what was read before it counts.
+  socket.on('error', onEnd);
+  socket.on('close', onEnd);
+  socket.on('end', onEnd);
+  return socket;
+}

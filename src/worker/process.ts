@@ -1,0 +1,146 @@
+/**
+ * Starts a command in its own session and process group, with real pipes for its output, or says in a sentence why it
+ * could not be started.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync } from 'node:fs';
+import { access, constants, stat } from 'node:fs/promises';
+import type { EndCause, Exit } from '../domain/outcome.js';
+import { LIMITS } from '../protocol/limits.js';
+import type { CommandSpec } from '../protocol/methods.js';
+import { type ProcessGroup, processGroup } from './group.js';
+import { closePipe, type Pipe, type PipePool } from './pipes.js';
+
+export interface OutputPipe {
+  readonly stream: 'out' | 'err';
+  /** The reader closes it. */
+  readonly readFd: number;
+}
+
+export interface RunningProcess {
+  readonly pid: number;
+  readonly group: ProcessGroup;
+  /** Of the leader. Never rejects. */
+  readonly exited: Promise<Exit>;
+  readonly outputs: readonly OutputPipe[];
+}
+
+export type StartResult =
+  | { readonly type: 'started'; readonly process: RunningProcess }
+  | Extract<EndCause, { type: 'spawn_failed' }>;
+
+export interface StartRequest {
+  readonly argv: readonly string[];
+  readonly cwd: string;
+  readonly env: Readonly<Record<string, string>>;
+  readonly streams: CommandSpec['streams'];
+}
+
+/** What is executed for a spec: its argv, or the shell with the script. */
+export function argvOf(spec: CommandSpec): readonly string[] {
+  return spec.argv ?? [spec.shell ?? '/bin/sh', '-c', spec.script ?? ''];
+}
+
+export async function startProcess(request: StartRequest, pool: PipePool): Promise<StartResult> {
+  // Checked first, since a bad folder and a missing program are the same ENOENT to spawn.
+  const folderFault = await faultOfFolder(request.cwd);
+  if (folderFault !== undefined) return failed(folderFault, null);
+
+  const pipes: Pipe[] = [];
+  try {
+    pipes.push(await pool.take());
+    if (request.streams === 'split') pipes.push(await pool.take());
+    const process = await spawnWith(request, pipes);
+    for (const pipe of pipes) closeSync(pipe.writeFd);
+    return { type: 'started', process };
+  } catch (error) {
+    pipes.forEach(closePipe);
+    return explainFailure(error as NodeJS.ErrnoException, request);
+  }
+}
+
+async function spawnWith({ argv, cwd, env }: StartRequest, pipes: readonly Pipe[]): Promise<RunningProcess> {
+  const [out, err = out] = pipes as [Pipe, Pipe?];
+  const child = spawn(argv[0] as string, argv.slice(1), {
+    cwd,
+    env,
+    // One pipe for both keeps the true order of what was written to them.
+    stdio: ['ignore', out.writeFd, err.writeFd],
+    // A session and group of its own; signals reach the group by its id.
+    detached: true,
+  });
+  const exited = new Promise<Exit>((resolve) => {
+    child.once('exit', (code, signal) => resolve({ code, signal }));
+  });
+  await spawned(child);
+  const pid = child.pid as number;
+  return {
+    pid,
+    group: processGroup(pid),
+    exited,
+    outputs: pipes.map(({ readFd }, i) => ({ stream: i === 0 ? 'out' : 'err', readFd })),
+  };
+}
+
+const spawned = (child: ChildProcess): Promise<void> =>
+  new Promise((resolve, reject) => {
+    child.once('spawn', resolve);
+    // Stays: a later error, as of a failed kill, must not end the worker.
+    child.on('error', reject);
+  });
+
+async function faultOfFolder(cwd: string): Promise<string | undefined> {
+  try {
+    if (!(await stat(cwd)).isDirectory()) return `the working folder ${quoted(cwd)} is not a folder`;
+    await access(cwd, constants.X_OK);
+    return undefined;
+  } catch (error) {
+    const denied = (error as NodeJS.ErrnoException).code === 'EACCES';
+    return `the working folder ${quoted(cwd)} ${denied ? 'may not be entered' : 'does not exist'}`;
+  }
+}
+
+const failed = (error: string, code: 126 | 127 | null): Extract<EndCause, { type: 'spawn_failed' }> => ({
+  type: 'spawn_failed',
+  error,
+  code,
+});
+
+/** Names the program, never its arguments or environment: they may hold what nobody should read in an error. */
+async function explainFailure(
+  error: NodeJS.ErrnoException,
+  { argv }: StartRequest,
+): Promise<Extract<EndCause, { type: 'spawn_failed' }>> {
+  const program = quoted(argv[0] ?? '');
+  switch (error.code) {
+    case 'ENOENT':
+      if (!argv[0]?.includes('/')) return failed(`the program ${program} was not found on PATH`, 127);
+      return (await exists(argv[0]))
+        ? failed(`the interpreter of ${program} was not found`, 127)
+        : failed(`the program ${program} was not found`, 127);
+    case 'ENOTDIR':
+      return failed(`the program ${program} was not found`, 127);
+    case 'EACCES':
+    case 'EPERM':
+      return failed(`the program ${program} may not be executed: permission denied`, 126);
+    case 'ENOEXEC':
+      return failed(`the program ${program} is not in a form this host can execute`, 126);
+    case 'E2BIG':
+      return failed(
+        `arguments and environment are too large for this host (one may have ${LIMITS.maxArgBytes} bytes)`,
+        126,
+      );
+    case 'ERR_INVALID_ARG_VALUE':
+      return failed('arguments and environment must not contain a NUL character', 126);
+    default:
+      return failed(`the host could not start a process (${error.code ?? error.message})`, null);
+  }
+}
+
+const exists = (path: string): Promise<boolean> =>
+  access(path).then(
+    () => true,
+    () => false,
+  );
+
+const quoted = (name: string): string => JSON.stringify(name.length > 200 ? `${name.slice(0, 200)}…` : name);

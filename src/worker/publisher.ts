@@ -1,0 +1,198 @@
+/**
+ * Brings the entries of one command from its spool into the log, in order, once.
+ *
+ * One append is under way at a time, with up to 256 KiB; a repeat of it sends exactly the same texts. While Redis is away
+ * it tries again for ever: the process of the command goes on, its output waits in the spool (CO9).
+ *
+ * Memory of one command: the spool (`HOMING_SPOOL_BYTES`, 32 MiB), 4 MiB for rewinds, and the texts of one append (at
+ * most about twice 256 KiB).
+ */
+import { fullJitterMs } from '../domain/backoff.js';
+import type { AppendRequest, AppendResult, CommandStore, Log, Meter } from '../domain/ports.js';
+import { createSpool, type SpoolBody } from '../domain/spool.js';
+import { createTokenBucket } from '../domain/token-bucket.js';
+import { assertNever, messageOf } from '../errors.js';
+import type { ClaimId, CommandId, SessionId } from '../protocol/ids.js';
+import { toStored } from './entry-text.js';
+
+const BATCH_BYTES = 256 * 1024;
+const BATCH_ENTRIES = 128;
+const REWIND_BYTES = 4 * 1024 * 1024;
+const BACKOFF = { baseMs: 50, capMs: 1_000 };
+const LOG_EVERY_MS = 30_000;
+
+export interface PublisherPorts {
+  readonly store: Pick<CommandStore, 'append'>;
+  readonly log: Log;
+  readonly meter: Meter;
+  readonly random: () => number;
+}
+
+export interface PublisherOptions {
+  readonly commandId: CommandId;
+  readonly claimId: ClaimId;
+  readonly ownerSessionId: SessionId | null;
+  readonly spoolBytes: number;
+  readonly lastBytes: number;
+  readonly outputBytesPerSec: number;
+  /** Confirmed entries are kept for a rewind at most this long. */
+  readonly leaseMs: number;
+  readonly recycle: (bytes: Uint8Array) => void;
+}
+
+/** An answer that settles an append; another owner only makes it be repeated. */
+type Answer = Exclude<AppendResult, { type: 'owner' }>;
+
+export type PublishEnd = 'ended' | 'claim_lost' | 'closed';
+
+export interface Publisher {
+  add(body: SpoolBody): void;
+  readonly outputBytes: number;
+  /** Settles once: the entry `ended` is stored, or the claim is lost, or `close` was called. */
+  readonly done: Promise<PublishEnd>;
+  /** Lets go of what is too old for a rewind. */
+  tick(): void;
+  /** The log may have gone back: compares its end with ours and repairs it (FAULTS R2). */
+  recheck(): void;
+  /** Stops without writing more. Idempotent. */
+  close(): void;
+}
+
+export function createPublisher(ports: PublisherPorts, options: PublisherOptions): Publisher {
+  const { commandId, claimId, outputBytesPerSec, leaseMs } = options;
+  const { log, meter, random } = ports;
+  const spool = createSpool({
+    spoolBytes: options.spoolBytes,
+    lastBytes: options.lastBytes,
+    rewindBytes: REWIND_BYTES,
+    recycle: options.recycle,
+  });
+  const bucket = createTokenBucket(outputBytesPerSec, performance.now());
+  let owner = options.ownerSessionId;
+  let failures = 0;
+  let confirmedSeq = 0;
+  let lastLoggedMs = Number.NEGATIVE_INFINITY;
+  let closed = false;
+  let wake: () => void = () => {};
+
+  /** Until `withinMs` have passed or, when it is not given, something was added. */
+  const pause = (withinMs?: number): Promise<void> =>
+    new Promise((resolve) => {
+      const timer = withinMs === undefined ? undefined : setTimeout(resolve, withinMs);
+      wake = () => {
+        if (timer !== undefined && !closed) return;
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+
+  async function publish(): Promise<PublishEnd> {
+    for (;;) {
+      if (closed) return 'closed';
+      if (spool.drained) {
+        await pause();
+        continue;
+      }
+      const waitMs = bucket.waitMs(performance.now());
+      if (waitMs > 0) {
+        await pause(waitMs);
+        continue;
+      }
+      const request = nextAppend();
+      const result = await appendUntilAnswered(request);
+      if (result === undefined) return 'closed';
+      const end = settle(request, result);
+      if (end !== undefined) return end;
+    }
+  }
+
+  function nextAppend(): AppendRequest {
+    const entries = spool.take(BATCH_BYTES, BATCH_ENTRIES);
+    const last = entries.at(-1)?.body;
+    bucket.take(
+      entries.reduce((sum, { body }) => sum + (body.type === 'output' ? body.bytes.length : 0), 0),
+      performance.now(),
+    );
+    return {
+      commandId,
+      claimId,
+      ownerSessionId: owner,
+      entries: entries.map((entry) => toStored(commandId, entry)),
+      ...(last?.type === 'ended' ? { outcome: last.outcome } : {}),
+    };
+  }
+
+  /** Repeats the same request while Redis is away. undefined: closed meanwhile. */
+  async function appendUntilAnswered(request: AppendRequest): Promise<Answer | undefined> {
+    let current = request;
+    while (!closed) {
+      try {
+        const result = await ports.store.append(current);
+        failures = 0;
+        if (result.type !== 'owner') return result;
+        owner = result.ownerSessionId;
+        current = { ...request, ownerSessionId: owner };
+      } catch (error) {
+        noteFailure(error);
+        await pause(fullJitterMs(failures, BACKOFF, random()));
+        failures += 1;
+      }
+    }
+    return undefined;
+  }
+
+  /** Takes the answer into account. Returns how publishing ended, if it did. */
+  function settle(request: AppendRequest, result: Answer): PublishEnd | undefined {
+    const nowMs = performance.now();
+    switch (result.type) {
+      case 'appended':
+        confirmedSeq = result.headSeq;
+        spool.confirm(result.headSeq, nowMs);
+        spool.forget(nowMs - leaseMs);
+        return request.outcome !== undefined ? 'ended' : undefined;
+      case 'behind':
+        // Also the answer to a batch that overlaps the log by a part, after a recheck: nothing was lost then.
+        if (result.headSeq < confirmedSeq) {
+          meter.count('homing_log_repairs_total');
+          log.warn({ commandId, headSeq: result.headSeq, confirmedSeq }, 'log went back, sending again');
+        }
+        confirmedSeq = result.headSeq;
+        spool.rewind(result.headSeq, Date.now());
+        return undefined;
+      case 'claim_lost':
+        return 'claim_lost';
+      default:
+        return assertNever(result);
+    }
+  }
+
+  function noteFailure(error: unknown): void {
+    meter.count('homing_append_failures_total');
+    if (performance.now() - lastLoggedMs < LOG_EVERY_MS) return;
+    lastLoggedMs = performance.now();
+    log.warn({ commandId, error: messageOf(error) }, 'output can not be stored, it waits in the spool');
+  }
+
+  return {
+    add(body) {
+      // Dropped while Redis answers: the command is faster than its rate. Dropped while it does not: the spool is full.
+      spool.add(body, Date.now(), failures > 0 ? 'spool' : 'flood');
+      wake();
+    },
+    get outputBytes() {
+      return spool.outputBytes;
+    },
+    done: publish(),
+    tick() {
+      spool.forget(performance.now() - leaseMs);
+    },
+    recheck() {
+      spool.recheck();
+      wake();
+    },
+    close() {
+      closed = true;
+      wake();
+    },
+  };
+}

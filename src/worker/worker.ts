@@ -1,0 +1,188 @@
+/**
+ * One worker process: takes jobs of one pool, runs their commands, proves that it is alive, and ends well.
+ *
+ * - `starting` → `running`: the first beat is stored, jobs are taken.
+ * - `running` → `draining`: no more jobs. Commands may end by themselves for a while, then they are ended as
+ *   `worker_drained`, and say so. Beats go on: a draining worker is alive.
+ * - `closed`: what still runs is killed without a word; the reconciler finds it.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fullJitterMs } from '../domain/backoff.js';
+import type { Chance, CommandStore, EventBus, JobData, Log, Meter, Presence, QueueConsumer } from '../domain/ports.js';
+import { messageOf } from '../errors.js';
+import { type CommandId, makeWorkerId, type WorkerId } from '../protocol/ids.js';
+import { createClaims } from './claims.js';
+import { closePipe, createPipePool } from './pipes.js';
+import { CONTAINMENT, type RunOptions, runCommand } from './run-command.js';
+
+export interface WorkerPorts {
+  readonly store: Pick<CommandStore, 'claim' | 'append' | 'checkClaims'>;
+  readonly presence: Presence;
+  readonly bus: Pick<EventBus, 'subscribeControl' | 'onRestored'>;
+  /** Begins to take jobs; `run` resolves when the command is over here. */
+  readonly consume: (run: (commandId: CommandId, job: JobData) => Promise<void>) => QueueConsumer;
+  readonly log: Log;
+  readonly meter: Meter;
+  readonly chance: Chance;
+}
+
+export interface WorkerOptions extends Omit<RunOptions, 'workerId'> {
+  /** The id of this incarnation, where it had to be known before; made here otherwise. */
+  readonly workerId?: WorkerId;
+  readonly pool: string;
+  readonly concurrency: number;
+  readonly version: string;
+}
+
+export interface Worker {
+  readonly workerId: WorkerId;
+  /** Resolves when the worker is known and takes jobs. @throws AppError REDIS_UNAVAILABLE */
+  start(): Promise<void>;
+  /** Commands running now. */
+  readonly running: number;
+  /** Takes no more jobs; what still runs after `timeoutMs` is ended with its kill grace. Idempotent. */
+  drain(timeoutMs: number): Promise<void>;
+  /** Releases everything; commands still running are killed. Idempotent. */
+  close(): Promise<void>;
+}
+
+/** After a drain's time is up: kill graces, last output and `ended`. Longer only while Redis is away. */
+const DRAIN_TAIL_MS = 10_000;
+/** A beat that failed is tried again sooner than the next is due. */
+const BEAT_RETRY = { baseMs: 200, capMs: 2_000 };
+const FORGET_WITHIN_MS = 2_000;
+const KILLED_WITHIN_MS = 5_000;
+
+export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker {
+  const { presence, meter, chance } = ports;
+  const workerId = options.workerId ?? makeWorkerId(chance.bytes(16));
+  const log = ports.log.child({ workerId });
+  const startedAt = Date.now();
+  const random = () => chance.random();
+  const claims = createClaims({ store: ports.store, bus: ports.bus, log, random });
+  const pipes = createPipePool();
+  const drained = new AbortController();
+  const abandoned = new AbortController();
+  const running = new Map<CommandId, Promise<void>>();
+  let state: 'starting' | 'running' | 'draining' | 'closed' = 'starting';
+  let consumer: QueueConsumer | undefined;
+  let beatTimer: NodeJS.Timeout | undefined;
+  let failedBeats = 0;
+  let serverIdentity = '';
+  let draining: Promise<void> | undefined;
+  let closing: Promise<void> | undefined;
+
+  /** A job that comes twice (BullMQ delivers at least once) is refused by the claim; here it only must not be lost track of. */
+  function run(commandId: CommandId): Promise<void> {
+    const before = running.get(commandId);
+    if (before !== undefined) return before;
+    const control = { drained: drained.signal, abandoned: abandoned.signal };
+    const over = runCommand({ ...ports, claims, pipes, log }, { ...options, workerId }, control, commandId).finally(
+      () => {
+        running.delete(commandId);
+        meter.gauge('homing_commands_running', running.size);
+      },
+    );
+    running.set(commandId, over);
+    meter.gauge('homing_commands_running', running.size);
+    return over;
+  }
+
+  async function beat(): Promise<void> {
+    await presence.beatWorker({
+      workerId,
+      pool: options.pool,
+      concurrency: options.concurrency,
+      containment: CONTAINMENT,
+      version: options.version,
+      startedAt,
+      draining: state === 'draining',
+    });
+    const identity = await presence.serverIdentity();
+    if (serverIdentity !== '' && identity !== serverIdentity) {
+      log.warn({}, 'another Redis answers, checking claims and logs');
+      await claims.check();
+      claims.recheckLogs();
+    }
+    serverIdentity = identity;
+  }
+
+  async function keepBeating(): Promise<void> {
+    try {
+      await beat();
+      failedBeats = 0;
+    } catch (error) {
+      if (failedBeats === 0) log.warn({ error: messageOf(error) }, 'beat failed, trying again');
+      failedBeats += 1;
+    }
+    if (state === 'closed') return;
+    const third = options.leaseMs / 3;
+    const delayMs =
+      failedBeats === 0 ? third * (0.8 + 0.2 * random()) : fullJitterMs(failedBeats, BEAT_RETRY, random());
+    beatTimer = setTimeout(() => void keepBeating(), Math.min(delayMs, third));
+  }
+
+  /** Resolves when nothing runs any more, or the time is up. */
+  async function idle(withinMs: number): Promise<boolean> {
+    const limit = new AbortController();
+    const allOver = async () => {
+      while (running.size > 0 && !limit.signal.aborted) await Promise.allSettled(running.values());
+    };
+    try {
+      await Promise.race([allOver(), sleep(withinMs, undefined, { signal: limit.signal })]);
+    } finally {
+      limit.abort();
+    }
+    return running.size === 0;
+  }
+
+  async function drain(timeoutMs: number): Promise<void> {
+    if (state === 'closed') return;
+    state = 'draining';
+    log.info({ running: running.size, timeoutMs }, 'draining');
+    await Promise.all([consumer?.pause(), beat().catch(() => {})]);
+    if (await idle(timeoutMs)) return;
+    drained.abort();
+    if (!(await idle(DRAIN_TAIL_MS))) log.warn({ running: running.size }, 'commands did not end in time');
+  }
+
+  async function close(): Promise<void> {
+    const wasIdle = running.size === 0;
+    state = 'closed';
+    clearTimeout(beatTimer);
+    abandoned.abort();
+    claims.close();
+    await Promise.all([consumer?.close(), idle(KILLED_WITHIN_MS)]);
+    pipes.close();
+    // With commands left behind the record stays, so that a judge finds them by it.
+    if (wasIdle) await Promise.race([presence.forgetWorker(workerId).catch(() => {}), unrefSleep(FORGET_WITHIN_MS)]);
+  }
+
+  return {
+    workerId,
+    get running() {
+      return running.size;
+    },
+    async start() {
+      await beat();
+      // Proves that this host can make pipes before a job is taken.
+      await pipes.take().then(closePipe);
+      if (state !== 'starting') return;
+      state = 'running';
+      beatTimer = setTimeout(() => void keepBeating(), (options.leaseMs / 3) * random());
+      ports.bus.onRestored(() => void claims.check());
+      consumer = ports.consume(run);
+      log.info({ pool: options.pool, concurrency: options.concurrency, containment: CONTAINMENT }, 'worker is ready');
+    },
+    drain(timeoutMs) {
+      draining ??= drain(timeoutMs);
+      return draining;
+    },
+    close() {
+      closing ??= close();
+      return closing;
+    },
+  };
+}
+
+const unrefSleep = (ms: number) => sleep(ms, undefined, { ref: false });
