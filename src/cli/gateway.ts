@@ -1,0 +1,25 @@
+/** `homing gateway`: one node of a cluster. */
+import { Command } from 'commander';
+import { startNode } from '../compose.js';
+import { serve } from './serve.js';
+import { nodeFaults, readSettings } from './settings.js';
+
+export function gatewayCommand(): Command {
+  return new Command('gateway')
+    .description('run one gateway node; settings come from the environment')
+    .option('--host <address>', 'address to listen on (HOMING_HOST)')
+    .option('--port <port>', 'port to listen on, 0 for any (HOMING_PORT)')
+    .option('--ops-host <address>', 'address of the ops listener (HOMING_OPS_HOST)')
+    .option('--ops-port <port>', 'port of the ops listener, 0 for any (HOMING_OPS_PORT)')
+    .addHelpText('after', '\nExample:\n  HOMING_REDIS_URL=redis://redis:6379 homing gateway --host 0.0.0.0')
+    .action(async (flags: { host?: string; port?: string; opsHost?: string; opsPort?: string }) => {
+      const overrides = {
+        HOMING_HOST: flags.host,
+        HOMING_PORT: flags.port,
+        HOMING_OPS_HOST: flags.opsHost,
+        HOMING_OPS_PORT: flags.opsPort,
+      };
+      const settings = readSettings(process.env, overrides, nodeFaults);
+      process.exitCode = await serve('gateway', settings, (log) => startNode(settings, { log }));
+    });
+}

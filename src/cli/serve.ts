@@ -1,0 +1,71 @@
+/**
+ * Runs a node or a worker as a process: says on stdout that it is ready, drains on SIGTERM, ends at once on a second one,
+ * and does not outlive the `homing up` that started it.
+ */
+import type { Part } from '../compose.js';
+import type { Settings } from '../config.js';
+import type { Log } from '../domain/ports.js';
+import { messageOf } from '../errors.js';
+import { createLifecycle, onSignals } from '../lifecycle.js';
+import { createLog } from '../ops/log.js';
+import { watchLifeline } from './lifeline.js';
+import { watchPipes } from './output.js';
+
+/** What an orphan may still take: its Redis ended with its parent, so there is little to wait for. */
+const ORPHAN_DRAIN_MS = 3_000;
+
+/** The line on stdout that tells operators and `homing up` that work is taken, and where. */
+export const readyLine = (program: string, facts: object): string =>
+  `${JSON.stringify({ event: 'ready', program, pid: process.pid, ...facts })}\n`;
+
+/** Resolves with the exit status when the process has nothing left to do. */
+export async function serve<Facts extends object>(
+  program: 'gateway' | 'worker',
+  settings: Settings,
+  start: (log: Log) => Promise<Part<Facts>>,
+): Promise<number> {
+  // The log goes on without whoever read stdout.
+  watchPipes(() => undefined);
+  const log = createLog(settings.HOMING_LOG_LEVEL, { program, pid: process.pid });
+  let part: Part<Facts> | undefined;
+  let drainMs = settings.HOMING_DRAIN_MS;
+  let status = 0;
+
+  const life = createLifecycle({
+    async drain(why) {
+      log.info({ why, withinMs: drainMs }, 'draining');
+      await part?.drain(drainMs);
+    },
+    close: async () => part?.close(),
+    failed(step, error) {
+      status = 1;
+      log.error({ step, error: messageOf(error) }, 'could not end cleanly');
+    },
+  });
+  const force = (why: string) => {
+    status = 1;
+    log.warn({ why }, 'ending at once');
+    life.force();
+  };
+  const stopSignals = onSignals(process, (signal) => void life.stop(signal), force);
+  const stopLifeline = watchLifeline(process.env, () => {
+    drainMs = Math.min(drainMs, ORPHAN_DRAIN_MS);
+    void life.stop('the parent process is gone');
+  });
+
+  try {
+    part = await start(log);
+    if (life.state === 'starting') {
+      life.running();
+      process.stdout.write(readyLine(program, part.facts));
+    } else {
+      await part.close(); // Told to stop before it was up.
+    }
+    await life.stopped;
+  } finally {
+    stopSignals();
+    stopLifeline();
+  }
+  log.info({ status }, 'stopped');
+  return status;
+}

@@ -1,0 +1,22 @@
+/** `homing worker`: one process that executes commands. */
+import { Command } from 'commander';
+import { startWorker } from '../compose.js';
+import { serve } from './serve.js';
+import { readSettings } from './settings.js';
+
+export function workerCommand(): Command {
+  return new Command('worker')
+    .description('run one worker; settings come from the environment')
+    .option('--pool <name>', 'pool whose commands it takes (HOMING_POOL)')
+    .option('--concurrency <count>', 'commands at the same time (HOMING_CONCURRENCY)')
+    .addHelpText(
+      'after',
+      '\nExample:\n  HOMING_REDIS_URL=redis://redis:6379 homing worker --pool builds --concurrency 4',
+    )
+    .action(async (flags: { pool?: string; concurrency?: string }) => {
+      const overrides = { HOMING_POOL: flags.pool, HOMING_CONCURRENCY: flags.concurrency };
+      const settings = readSettings(process.env, overrides);
+      const surroundings = { hostEnv: process.env, defaultCwd: process.cwd() };
+      process.exitCode = await serve('worker', settings, (log) => startWorker(settings, { log, ...surroundings }));
+    });
+}

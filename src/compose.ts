@@ -1,0 +1,258 @@
+/**
+ * The only wiring: settings → connections → adapters → a node or a worker. Whoever starts one drains it and closes it.
+ */
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import type { Settings } from './config.js';
+import type { Chance, Log } from './domain/ports.js';
+import { createGateway } from './gateway/gateway.js';
+import { createMeter } from './ops/meter.js';
+import { makeNodeId, makeWorkerId, type NodeId, type WorkerId } from './protocol/ids.js';
+import { createQueueConsumer } from './queue/consumer.js';
+import { createQueueProducer } from './queue/producer.js';
+import { createReconciler } from './reconciler/reconciler.js';
+import { createCommandStore } from './redis/command-store.js';
+import { createRedis, parseRedisUrl, type RedisRole, waitForRedis } from './redis/connections.js';
+import { createEventBus } from './redis/event-bus.js';
+import { createKeys } from './redis/keys.js';
+import { createPresence } from './redis/presence.js';
+import { createScripts } from './redis/scripts.js';
+import { createSessionDirectory } from './redis/session-directory.js';
+import { createWorker } from './worker/worker.js';
+
+export { startEmbeddedRedis } from './redis/embedded-server.js';
+
+/** A running node or worker. */
+export interface Part<Facts> {
+  readonly facts: Facts;
+  /** Takes no new work and ends or hands over what it has. Bounded by `HOMING_DRAIN_MS` unless told otherwise. */
+  drain(withinMs?: number): Promise<void>;
+  /** Releases everything. Idempotent; bounded also while Redis is away. */
+  close(): Promise<void>;
+}
+
+export interface NodePartFacts {
+  readonly nodeId: NodeId;
+  readonly url: string;
+  readonly opsUrl: string;
+}
+
+export interface WorkerPartFacts {
+  readonly workerId: WorkerId;
+  readonly pool: string;
+  readonly concurrency: number;
+}
+
+export interface WorkerSurroundings {
+  readonly log: Log;
+  /** The environment of which `HOMING_ENV_ALLOW` names what commands see. */
+  readonly hostEnv: Readonly<Record<string, string | undefined>>;
+  /** Folder of commands that name none. */
+  readonly defaultCwd: string;
+}
+
+/** How long Redis may take to answer at the start before that is a failure. */
+const REDIS_START_MS = 5_000;
+
+const chance: Chance = { bytes: (size) => randomBytes(size), random: Math.random };
+
+/** The version of this program. */
+export function version(): string {
+  const manifest: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
+  return (manifest as { version: string }).version;
+}
+
+/**
+ * A gateway node with a reconciler: listens when this resolves.
+ * @throws AppError REDIS_UNAVAILABLE with a sentence; Error with a code (EADDRINUSE …) from listening
+ */
+export function startNode(settings: Settings, { log }: { readonly log: Log }): Promise<Part<NodePartFacts>> {
+  return assemble(async (closers) => {
+    const nodeId = makeNodeId(chance.bytes(16));
+    const core = await openCore(settings, nodeId, log.child({ nodeId }), closers);
+    const { sessions, commands, bus, presence, queue, meter } = core;
+    const gateway = createGateway(
+      { sessions, commands, bus, presence, queue, log: core.log, meter, chance, now: Date.now },
+      {
+        nodeId,
+        version: version(),
+        host: settings.HOMING_HOST,
+        port: settings.HOMING_PORT,
+        opsHost: settings.HOMING_OPS_HOST,
+        opsPort: settings.HOMING_OPS_PORT,
+        heartbeatMs: settings.HOMING_HEARTBEAT_MS,
+        leaseMs: settings.HOMING_LEASE_MS,
+        graceMs: settings.HOMING_GRACE_MS,
+        queueMs: settings.HOMING_QUEUE_MS,
+        drainMs: settings.HOMING_DRAIN_MS,
+        killGraceMs: settings.HOMING_KILL_GRACE_MS,
+        outboxBytes: settings.HOMING_OUTBOX_BYTES,
+        maxFrameBytes: settings.HOMING_MAX_FRAME_BYTES,
+        jwtSecrets: present([settings.HOMING_JWT_SECRET, settings.HOMING_JWT_SECRET_PREVIOUS]),
+        issuer: settings.HOMING_JWT_ISSUER,
+        audience: settings.HOMING_JWT_AUDIENCE,
+        adminToken: settings.HOMING_ADMIN_TOKEN,
+        metricsToken: settings.HOMING_METRICS_TOKEN,
+        publicOrigins: (settings.HOMING_PUBLIC_ORIGINS ?? '')
+          .split(',')
+          .map((origin) => origin.trim())
+          .filter((origin) => origin !== ''),
+        pingRedis: core.ping,
+      },
+    );
+    closers.add(() => gateway.close());
+    startReconciler(settings, nodeId, core, closers);
+    const { url, opsUrl } = await gateway.listen();
+    return {
+      facts: { nodeId, url, opsUrl },
+      drain: (withinMs = settings.HOMING_DRAIN_MS) => gateway.drain(withinMs),
+    };
+  });
+}
+
+/**
+ * A worker with a reconciler, so that judging goes on with either kind of process alive: takes jobs when this resolves.
+ * @throws AppError REDIS_UNAVAILABLE with a sentence
+ */
+export function startWorker(settings: Settings, surroundings: WorkerSurroundings): Promise<Part<WorkerPartFacts>> {
+  return assemble(async (closers) => {
+    const { log, hostEnv, defaultCwd } = surroundings;
+    const { HOMING_POOL: pool, HOMING_CONCURRENCY: concurrency } = settings;
+    // Only the bus's own probe goes by this name; the worker makes its own.
+    const core = await openCore(settings, makeWorkerId(chance.bytes(16)), log, closers);
+    const { commands, presence, bus, meter, keys } = core;
+    const jobs = core.connect('queue-worker');
+    const worker = createWorker(
+      {
+        store: commands,
+        presence,
+        bus,
+        consume: (run) => createQueueConsumer({ redis: jobs, keys, pool, concurrency, log, run }),
+        log,
+        meter,
+        chance,
+      },
+      {
+        pool,
+        concurrency,
+        version: version(),
+        leaseMs: settings.HOMING_LEASE_MS,
+        killGraceMs: settings.HOMING_KILL_GRACE_MS,
+        spoolBytes: settings.HOMING_SPOOL_BYTES,
+        logLastBytes: settings.HOMING_LOG_LAST_BYTES,
+        outputBytesPerSec: settings.HOMING_OUTPUT_BYTES_PER_SEC,
+        envAllow: settings.HOMING_ENV_ALLOW,
+        hostEnv,
+        defaultCwd,
+      },
+    );
+    closers.add(() => worker.close());
+    const { workerId } = worker;
+    startReconciler(settings, workerId, core, closers);
+    await worker.start();
+    return {
+      facts: { workerId, pool, concurrency },
+      drain: (withinMs = settings.HOMING_DRAIN_MS) => worker.drain(withinMs),
+    };
+  });
+}
+
+// ----------------------------------------------------------------------------------------------------- common parts
+
+type Core = Awaited<ReturnType<typeof openCore>>;
+
+/** What nodes and workers have alike: connections and the adapters on them. */
+async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log, closers: Closers) {
+  const extras = {
+    ...(settings.HOMING_REDIS_CA === undefined ? {} : { ca: settings.HOMING_REDIS_CA }),
+    ...(settings.HOMING_SENTINEL_PASSWORD === undefined ? {} : { sentinelPassword: settings.HOMING_SENTINEL_PASSWORD }),
+  };
+  const url = settings.HOMING_REDIS_URL ?? 'redis://127.0.0.1:6379';
+  const target = parseRedisUrl(url, extras);
+  const queueTarget = parseRedisUrl(settings.HOMING_QUEUE_REDIS_URL ?? url, extras);
+  const keys = createKeys(settings.HOMING_PREFIX);
+  const meter = createMeter();
+  const connect = (role: RedisRole) => {
+    const redis = createRedis(role.startsWith('queue') ? queueTarget : target, role, log);
+    closers.add(() => redis.disconnect());
+    return redis;
+  };
+
+  const redis = connect('commands');
+  await waitForRedis(redis, REDIS_START_MS);
+  const producing = connect('queue-producer');
+  if (settings.HOMING_QUEUE_REDIS_URL !== undefined) await waitForRedis(producing, REDIS_START_MS);
+
+  const scripts = createScripts(redis);
+  const leaseMs = settings.HOMING_LEASE_MS;
+  const graceMs = settings.HOMING_GRACE_MS;
+  const retentionMs = settings.HOMING_RETENTION_MS;
+  const presence = createPresence({ redis, keys, scripts, leaseMs, chance });
+  const sessions = createSessionDirectory({ redis, keys, scripts, presence, graceMs, retentionMs });
+  const commands = createCommandStore({
+    redis,
+    keys,
+    scripts,
+    presence,
+    chance,
+    retentionMs,
+    logFirstBytes: settings.HOMING_LOG_FIRST_BYTES,
+    logLastBytes: settings.HOMING_LOG_LAST_BYTES,
+  });
+  const subscriber = connect('subscriber');
+  const bus = createEventBus({ commands: redis, subscriber, keys, selfId, log, meter, chance });
+  closers.add(() => bus.close());
+  const queue = createQueueProducer({ redis: producing, keys, log });
+  closers.add(() => queue.close());
+  return { keys, meter, log, presence, sessions, commands, bus, queue, connect, ping: () => redis.ping() };
+}
+
+function startReconciler(settings: Settings, id: NodeId | WorkerId, core: Core, closers: Closers): void {
+  const { sessions, commands, presence, queue, log, meter } = core;
+  const reconciler = createReconciler(
+    { sessions, commands, presence, queue, log, meter, chance, nowMs: () => performance.now() },
+    {
+      id,
+      leaseMs: settings.HOMING_LEASE_MS,
+      graceMs: settings.HOMING_GRACE_MS,
+      queueMs: settings.HOMING_QUEUE_MS,
+      killGraceMs: settings.HOMING_KILL_GRACE_MS,
+    },
+  );
+  closers.add(() => reconciler.close());
+  reconciler.start();
+}
+
+const present = (values: readonly (string | undefined)[]): string[] => values.filter((value) => value !== undefined);
+
+interface Closers {
+  add(close: () => unknown): void;
+}
+
+/** Builds a part; what was opened is closed in reverse order, also when building it fails half-way. */
+async function assemble<Facts>(build: (closers: Closers) => Promise<Omit<Part<Facts>, 'close'>>): Promise<Part<Facts>> {
+  const opened: (() => unknown)[] = [];
+  let closing: Promise<void> | undefined;
+  async function closeAll(): Promise<void> {
+    const failures: unknown[] = [];
+    for (const close of opened.reverse()) {
+      try {
+        await close();
+      } catch (error) {
+        failures.push(error); // The rest is released all the same.
+      }
+    }
+    if (failures.length > 0) throw new AggregateError(failures, 'not everything could be closed');
+  }
+  const close = () => {
+    closing ??= closeAll();
+    return closing;
+  };
+  try {
+    const part = await build({ add: (closer) => opened.push(closer) });
+    return { ...part, close };
+  } catch (error) {
+    await close().catch(() => undefined); // The first failure is the one to tell.
+    throw error;
+  }
+}
