@@ -6,7 +6,7 @@
  * open     entries flow
  * over     superseded, closed or dropped: nothing is sent any more
  */
-import type { CommandStore, Log, Meter, OwnedCommand, Place, SessionDirectory } from '../domain/ports.js';
+import type { CommandStore, Log, Meter, OwnedCommand, Place, SessionCheck, SessionDirectory } from '../domain/ports.js';
 import { decideLive } from '../domain/routing.js';
 import {
   beginPull,
@@ -81,7 +81,11 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
   let state: 'opening' | 'open' | 'over' = 'opening';
   let rev = 0;
   let heardRev = 0;
-  let submitting = 0;
+  /** Requests under way that change what the session owns; their answers come before what they cause. */
+  let changing = 0;
+  let refreshWanted = false;
+  /** The client asked to close: the answer comes before the end of the socket. */
+  let asked = false;
   let refreshing = false;
   /** While opening: the attachment was seen to arrive here, and then to leave again. */
   let seenHere = false;
@@ -120,7 +124,9 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     stop();
   }
 
+  /** Another connection holds the session: nothing more is sent (SE1). */
   function superseded(): void {
+    if (state === 'over') return;
     meter.count('homing_sessions_superseded_total');
     end(CLOSE.SUPERSEDED, 'another connection holds this session');
   }
@@ -150,14 +156,14 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
         superseded();
         return;
       case 'closing':
-        end(CLOSE.SESSION_CLOSED, 'the session was closed');
+        if (!asked) end(CLOSE.SESSION_CLOSED, 'the session was closed');
         return;
       case 'refresh':
         noteRev(decision.rev);
         return;
       case 'unknown_command':
         if (state === 'opening') earlyHeads.set(decision.commandId, decision.toSeq);
-        else void refresh();
+        else wantRefresh();
         return;
       case 'stream': {
         const { commandId, step } = decision;
@@ -172,7 +178,12 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
   function noteRev(heard: number): void {
     heardRev = Math.max(heardRev, heard);
     // A submit of our own raises the rev too, and its answer says so: wait for it.
-    if (state === 'open' && submitting === 0 && heardRev > rev) void refresh();
+    if (state === 'open' && changing === 0 && (heardRev > rev || refreshWanted)) void refresh();
+  }
+
+  function wantRefresh(): void {
+    refreshWanted = true;
+    noteRev(heardRev);
   }
 
   function firstState(command: OwnedCommand): StreamState {
@@ -192,6 +203,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
         const revBefore = rev;
         // What was heard before this reading is in it, unless Redis went back; waiting for more would never end.
         heardRev = 0;
+        refreshWanted = false;
         const owned = await sessions.owned(sessionId, MAX_OWNED);
         if ((state as string) === 'over') return;
         rev = rev === revBefore ? owned.rev : Math.max(rev, owned.rev);
@@ -202,7 +214,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
           if (!streams.has(id)) welcome(id, command);
         }
         if (!owned.more) for (const id of before) if (!present.has(id)) drop(id);
-      } while (heardRev > rev && submitting === 0);
+      } while ((heardRev > rev || refreshWanted) && changing === 0);
     } catch (error) {
       // The sweep finds the difference again.
       log.debug({ sessionId, fault: messageOf(error) }, 'could not read what a session owns');
@@ -242,7 +254,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
         meter.count('homing_stale_dropped_total', { where: 'read' });
         drop(id);
         await verify();
-        void refresh();
+        wantRefresh();
       } else {
         const plan = planPage(id, current, page, now());
         if (plan.type === 'send') {
@@ -289,14 +301,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
       const some = ids.slice(start, start + MAX_CHECKED);
       const check = await sessions.check(sessionId, some);
       if (state !== 'open') return;
-      if (check.state === 'closing' || check.state === 'closed') {
-        return end(CLOSE.SESSION_CLOSED, 'the session was closed');
-      }
-      if (check.state === 'live' && check.attachmentId !== attachmentId) return superseded();
-      if (check.state !== 'live') {
-        // Judged dead by mistake, or the record was lost: the client comes back and is attached anew.
-        return end(CLOSE.TRY_LATER, 'the session has to be resumed');
-      }
+      if (!compareState(check)) return;
       for (const [index, id] of some.entries()) {
         const head = check.heads[index];
         const stream = streams.get(id);
@@ -305,9 +310,22 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
         else put(id, compareHead(stream, head.head, head.ended));
       }
       // Lower than ours: Redis went back to older data.
-      if (check.rev < rev && submitting === 0) void refresh();
+      if (check.rev < rev) wantRefresh();
       else noteRev(check.rev);
     }
+  }
+
+  /** @returns whether this connection still holds the session */
+  function compareState({ state: found, attachmentId: current }: SessionCheck): boolean {
+    if (found === 'live' && current === attachmentId) return true;
+    if (found === 'live') superseded();
+    else if (found === 'closing' || found === 'closed') {
+      if (!asked) end(CLOSE.SESSION_CLOSED, 'the session was closed');
+    } else {
+      // Judged dead by mistake, or the record was lost: the client comes back and is attached anew.
+      end(CLOSE.TRY_LATER, 'the session has to be resumed');
+    }
+    return false;
   }
 
   function stop(): void {
@@ -327,9 +345,13 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     onMessage,
     pullPage,
     verify,
-    refresh,
     outstanding,
     stop,
+    superseded,
+    /** The client asked to close the session. */
+    closing(): void {
+      asked = true;
+    },
     isOver: () => state === 'over',
 
     /**
@@ -359,20 +381,20 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
         return;
       }
       for (const [id, stream] of streams) if (stream.mode === 'held') put(id, releaseStream(stream));
-      if (more || [...earlyHeads.keys()].some((id) => !streams.has(id))) void refresh();
+      if (more || [...earlyHeads.keys()].some((id) => !streams.has(id))) wantRefresh();
       else noteRev(heardRev);
       earlyHeads.clear();
     },
 
     /** A command is about to be submitted through this connection; its messages may beat the answer. */
     expect(commandId: CommandId): void {
-      submitting += 1;
+      changing += 1;
       if (!streams.has(commandId)) streams.set(commandId, holdStream(0, 0));
     },
 
     /** The submit is over. `mine`: this session owns the command; `repeated`: it was there before. */
     submitted(commandId: CommandId, outcome: { mine: boolean; repeated: boolean; rev: number } | undefined): void {
-      submitting -= 1;
+      changing -= 1;
       const stream = streams.get(commandId);
       if (outcome?.mine === true && !outcome.repeated && outcome.rev === rev + 1) rev = outcome.rev;
       else if (outcome?.mine === true && !outcome.repeated) heardRev = Math.max(heardRev, outcome.rev);
@@ -380,6 +402,16 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
         if (outcome?.mine !== true) drop(commandId);
         else if (outcome.repeated) streams.set(commandId, interruptStream(stream));
       }
+    },
+
+    /** What the session owns is about to change by a request of its own, which is answered first. */
+    changes(): void {
+      changing += 1;
+    },
+
+    changed(): void {
+      changing -= 1;
+      wantRefresh();
     },
 
     /** The answer to the submit has left. */
@@ -401,7 +433,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     catchUp(): void {
       if (state !== 'open') return;
       for (const [id, stream] of streams) put(id, interruptStream(stream));
-      void refresh();
+      wantRefresh();
     },
 
     /** There may be room for pages again. */

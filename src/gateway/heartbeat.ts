@@ -1,0 +1,53 @@
+/**
+ * Shows a client that the line is alive, and finds out when its side is not: `session.heartbeat` and a ping each
+ * interval; 4002 after four intervals in which neither a pong came nor the peer took a byte.
+ */
+import type { WebSocket } from 'ws';
+import { CLOSE } from '../protocol/close-codes.js';
+import type { AttachedSession, Delivery } from './attached-session.js';
+
+const MISSED_INTERVALS = 4;
+
+export function createHeartbeat(options: {
+  readonly socket: WebSocket;
+  readonly heartbeatMs: number;
+  readonly delivery: Pick<Delivery, 'notify' | 'end'>;
+  /** What waits for the peer, and what it took so far. */
+  readonly outbox: { waitingBytes(): number; takenBytes(): number };
+  session(): AttachedSession | undefined;
+  busDown(): boolean;
+  random(): number;
+}): { close(): void } {
+  const { socket, heartbeatMs, delivery, outbox, session, busDown, random } = options;
+  let silentIntervals = 0;
+  /** Taken so far when something was left waiting; undefined when nothing was. */
+  let takenBefore: number | undefined;
+  let timer: NodeJS.Timeout;
+
+  const alive = () => {
+    silentIntervals = 0;
+  };
+  socket.on('pong', alive);
+  socket.on('message', alive);
+
+  function beat(): void {
+    // Bytes count only behind a backlog: the kernel takes a few for a peer that is long gone.
+    if (takenBefore !== undefined && outbox.takenBytes() > takenBefore) silentIntervals = 0;
+    takenBefore = outbox.waitingBytes() > 0 ? outbox.takenBytes() : undefined;
+    if (silentIntervals >= MISSED_INTERVALS) {
+      delivery.end(CLOSE.NO_HEARTBEAT, 'no sign of life');
+      return;
+    }
+    silentIntervals += 1;
+    socket.ping();
+    const attached = session();
+    if (attached !== undefined) {
+      delivery.notify('session.heartbeat', { heads: attached.heads(), bus: busDown() ? 'down' : 'ok' });
+    }
+    timer = setTimeout(beat, heartbeatMs);
+  }
+  // Tabs that came back together do not beat together.
+  timer = setTimeout(beat, heartbeatMs * (0.5 + random() / 2));
+
+  return { close: () => clearTimeout(timer) };
+}

@@ -1,0 +1,118 @@
+/** From a parsed spec to a stored, queued command; the same for every door (CO1, FAULTS Q2, S2). */
+import { createHash } from 'node:crypto';
+import { describeJob } from '../domain/job.js';
+import type { CommandStore, Place, Presence, QueueProducer, SubmitOrigin, SubmitResult } from '../domain/ports.js';
+import { unsupportedField } from '../domain/supported.js';
+import { AppError, messageOf } from '../errors.js';
+import { type CommandId, makeCommandId } from '../protocol/ids.js';
+import type { CommandSpec } from '../protocol/methods.js';
+import type { Claims } from '../protocol/token.js';
+import { requireScope } from './access.js';
+import type { GatewayPorts } from './options.js';
+
+export interface SubmitPorts extends Pick<GatewayPorts, 'log' | 'meter' | 'chance'> {
+  readonly commands: CommandStore;
+  readonly presence: Presence;
+  readonly queue: QueueProducer;
+}
+
+/** A queued command is looked at by the reconciler for the first time after this and its own delay. */
+const FIRST_CHECK_MS = 5_000;
+
+/** JSON with sorted keys, so that equal values have equal texts. */
+function canonical(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(canonical);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([, member]) => member !== undefined)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([key, member]) => [key, canonical(member)]),
+  );
+}
+
+const sha256 = (...parts: readonly string[]) => {
+  const hash = createHash('sha256');
+  for (const part of parts) hash.update(`${Buffer.byteLength(part)}:`).update(part);
+  return hash.digest();
+};
+
+/** With a key the id is derived, so a retry finds the first submit even when its record was lost (CO1). */
+export function commandIdFor(place: Place, idempotencyKey: string | undefined, chance: SubmitPorts['chance']) {
+  const bytes =
+    idempotencyKey === undefined
+      ? chance.bytes(16)
+      : sha256(place.tenant, place.conversation, place.principal, idempotencyKey);
+  return makeCommandId(place.tag, bytes);
+}
+
+/**
+ * What makes two submits the same: the spec, and the origin where the caller named one. The session of a connection is
+ * left out: a page that lost its session and retries over a new one asks for the same command.
+ */
+function specHashOf(spec: CommandSpec, origin: SubmitOrigin): string {
+  const named = origin.type === 'named' ? origin.sessionId : '';
+  return sha256(JSON.stringify(canonical(spec)), named).toString('hex');
+}
+
+/** @throws AppError FORBIDDEN, POOL_UNKNOWN, INVALID_PARAMS and what the workers do not offer */
+export function checkSpec(claims: Claims, spec: CommandSpec): void {
+  requireScope(claims, 'run');
+  if (!claims.pools.includes(spec.pool)) {
+    throw new AppError('POOL_UNKNOWN', `pool: the token does not allow "${spec.pool}"`, { field: 'pool' });
+  }
+  const unsupported = unsupportedField(spec);
+  if (unsupported !== undefined) {
+    throw new AppError(unsupported.code, unsupported.message, { field: unsupported.field });
+  }
+}
+
+export type Accepted = Extract<SubmitResult, { type: 'accepted' }>;
+
+/**
+ * Stores and queues. Repeating it with the same ids changes nothing.
+ * @throws AppError IDEMPOTENCY_CONFLICT, ORIGIN_UNKNOWN, SESSION_IN_USE (superseded meanwhile), REDIS_UNAVAILABLE
+ */
+export async function submitCommand(
+  ports: SubmitPorts,
+  request: {
+    readonly place: Place;
+    readonly commandId: CommandId;
+    readonly spec: CommandSpec;
+    readonly origin: SubmitOrigin;
+  },
+): Promise<Accepted> {
+  const { commands, presence, queue, log, meter } = ports;
+  const { place, commandId, origin } = request;
+  const { idempotencyKey: _, ...spec } = request.spec;
+  const delayMs = spec.delayMs ?? 0;
+  // Intent before record: should this process die after the submit, the reconciler adds the job (S2, Q1).
+  await presence.noteDue(`queued:${commandId}`, delayMs + FIRST_CHECK_MS);
+  const result = await commands.submit({ ...place, commandId, spec, specHash: specHashOf(spec, origin), origin });
+  switch (result.type) {
+    case 'conflict':
+      throw new AppError('IDEMPOTENCY_CONFLICT', 'this idempotency key was used for another command', {
+        field: 'idempotencyKey',
+      });
+    case 'origin_unknown':
+      throw new AppError('ORIGIN_UNKNOWN', 'there is no such origin session', { field: 'originSessionId' });
+    case 'superseded':
+      throw new AppError('SESSION_IN_USE', 'another connection holds this session now');
+    case 'accepted':
+      break;
+  }
+  meter.count('homing_submits_total', { repeated: String(result.repeated) });
+  if (result.state === 'queued') {
+    const { ownerSessionId } = result;
+    const originSessionId = origin.type === 'none' ? null : origin.sessionId;
+    const job = describeJob({ commandId, place, spec, originSessionId, ownerSessionId });
+    try {
+      await queue.add(spec.pool, job, { priority: spec.priority, delayMs });
+    } catch (error) {
+      // Stored is queued: the reconciler adds what is missing (Q2).
+      meter.count('homing_queue_add_failed_total');
+      log.warn({ commandId, fault: messageOf(error) }, 'a job could not be added; the reconciler will');
+    }
+  }
+  return result;
+}
