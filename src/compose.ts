@@ -2,11 +2,11 @@
  * The only wiring: settings → connections → adapters → a node or a worker. Whoever starts one drains it and closes it.
  */
 import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import type { Settings } from './config.js';
 import type { Chance, Log } from './domain/ports.js';
 import { createGateway } from './gateway/gateway.js';
 import { createMeter } from './ops/meter.js';
+import { version } from './ops/version.js';
 import { makeNodeId, makeWorkerId, type NodeId, type WorkerId } from './protocol/ids.js';
 import { createQueueConsumer } from './queue/consumer.js';
 import { createQueueProducer } from './queue/producer.js';
@@ -56,12 +56,6 @@ const REDIS_START_MS = 5_000;
 
 const chance: Chance = { bytes: (size) => randomBytes(size), random: Math.random };
 
-/** The version of this program. */
-export function version(): string {
-  const manifest: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
-  return (manifest as { version: string }).version;
-}
-
 /**
  * A gateway node with a reconciler: listens when this resolves.
  * @throws AppError REDIS_UNAVAILABLE with a sentence; Error with a code (EADDRINUSE …) from listening
@@ -72,7 +66,7 @@ export function startNode(settings: Settings, { log }: { readonly log: Log }): P
     const core = await openCore(settings, nodeId, log.child({ nodeId }), closers);
     const { sessions, commands, bus, presence, queue, meter } = core;
     const gateway = createGateway(
-      { sessions, commands, bus, presence, queue, log: core.log, meter, chance, now: Date.now },
+      { sessions, commands, bus, presence, queue, log, meter, chance, now: Date.now },
       {
         nodeId,
         version: version(),

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The program `homing`: its commands, and how they end. */
 import { Command, CommanderError } from 'commander';
-import { version } from '../compose.js';
+import { version } from '../ops/version.js';
 import { EXIT_OURS } from './arguments.js';
 import { CliFault, EXIT, faultOf } from './fault.js';
 import { gatewayCommand } from './gateway.js';

@@ -1,6 +1,5 @@
 /** `homing token`: prints a token signed with the configured secret, or with that of the data folder. */
 import { Command } from 'commander';
-import { signToken } from '../gateway/tokens.js';
 import { parseScopes, SCOPES } from '../protocol/token.js';
 import { dataDirOf, readSecret } from './data-dir.js';
 import { CliFault, EXIT } from './fault.js';
@@ -43,6 +42,7 @@ export function tokenCommand(): Command {
       const issuer = settings.HOMING_JWT_ISSUER;
       const audience = settings.HOMING_JWT_AUDIENCE;
       const request = { sub, tenant, conversations, scope, pools, ttlMs, issuer, audience };
+      const { signToken } = await import('../gateway/tokens.js');
       await write(process.stdout, `${await signToken(secret, request, Date.now())}\n`);
     });
 }

@@ -1,7 +1,5 @@
 /** `homing worker`: one process that executes commands. */
 import { Command } from 'commander';
-import { startWorker } from '../compose.js';
-import { serve } from './serve.js';
 import { readSettings } from './settings.js';
 
 export function workerCommand(): Command {
@@ -17,6 +15,8 @@ export function workerCommand(): Command {
       const overrides = { HOMING_POOL: flags.pool, HOMING_CONCURRENCY: flags.concurrency };
       const settings = readSettings(process.env, overrides);
       const surroundings = { hostEnv: process.env, defaultCwd: process.cwd() };
+      // Only here: the client programs start faster without what a server needs.
+      const [{ serve }, { startWorker }] = await Promise.all([import('./serve.js'), import('../compose.js')]);
       process.exitCode = await serve('worker', settings, (log) => startWorker(settings, { log, ...surroundings }));
     });
 }

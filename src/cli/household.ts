@@ -1,0 +1,172 @@
+/**
+ * The household of `homing up`: Redis (its own, unless one is given), nodes and workers as child processes. Prints where
+ * they listen and, last, `ready`.
+ */
+import { randomBytes } from 'node:crypto';
+import { constants } from 'node:os';
+import { startEmbeddedRedis } from '../compose.js';
+import type { Settings } from '../config.js';
+import type { Log } from '../domain/ports.js';
+import { messageOf } from '../errors.js';
+import { signToken } from '../gateway/tokens.js';
+import { createLifecycle, type Lifecycle, onSignals } from '../lifecycle.js';
+import { createLog } from '../ops/log.js';
+import { type ReadyFacts, type Supervised, superviseChild } from './child.js';
+import { nodeEnvironment, nodePorts, workerEnvironment } from './child-environment.js';
+import { dataDirOf, ensureDataDir, readOrMakeSecret, readRunFile, removeRunFile, writeRunFile } from './data-dir.js';
+import { CliFault, EXIT } from './fault.js';
+import { watchPipes } from './output.js';
+import type { UpFlags } from './up.js';
+
+/** Tokens of `up` are made anew long before they run out. */
+const TOKEN_TTL_MS = 30 * 86_400_000;
+const TOKEN_RENEW_MS = 86_400_000;
+/** After the drain: what processes may take to close before they are killed. */
+const CLOSE_TAIL_MS = 15_000;
+
+/** Resolves with the exit status when everything has ended. @throws CliFault, AppError when the start fails */
+export async function up(flags: UpFlags, settings: Settings): Promise<number> {
+  const dataDir = claimDataDir(settings);
+  watchPipes(() => undefined); // It runs on without whoever read its output.
+  const log = createLog(settings.HOMING_LOG_LEVEL, { program: 'up', pid: process.pid });
+  const household: Household = { children: [], nodes: [] };
+  let status = 0;
+
+  const life = createLifecycle({
+    drain: (why) => drainChildren(household.children, why, settings.HOMING_DRAIN_MS + CLOSE_TAIL_MS, log),
+    async close() {
+      clearInterval(household.renewal);
+      await Promise.all(household.children.map((child) => child.stop('SIGKILL')));
+      await household.redis?.close();
+      removeRunFile(dataDir);
+    },
+    failed(step, error) {
+      status = 1;
+      log.error({ step, error: messageOf(error) }, 'could not end cleanly');
+    },
+  });
+  const graceful = (signal: string) => void life.stop(signal);
+  const stopSignals = onSignals(process, graceful, (signal) => {
+    log.warn({ signal }, 'ending at once');
+    // The kernel does it: the lifeline of each child breaks with this process.
+    process.exit(128 + constants.signals[signal as 'SIGTERM']);
+  });
+
+  try {
+    await startHousehold(household, flags, settings, { dataDir, log, life });
+    await life.stopped;
+  } catch (error) {
+    // A stop during the start makes the start fail, and is no failure.
+    if (life.state === 'starting') {
+      await life.stop('the start failed');
+      throw error;
+    }
+    await life.stopped;
+  } finally {
+    stopSignals();
+  }
+  return status;
+}
+
+/** @throws CliFault when another `homing up` has it */
+function claimDataDir(settings: Settings): string {
+  const dataDir = dataDirOf(settings, process.env);
+  ensureDataDir(dataDir);
+  const other = readRunFile(dataDir);
+  if (other === undefined) return dataDir;
+  const sentence = `Homing is already running with the data folder ${dataDir} (process ${other.pid}, ${other.url}).`;
+  throw new CliFault(EXIT.failure, sentence);
+}
+
+/** Everything that runs under one roof. */
+interface Household {
+  redis?: Awaited<ReturnType<typeof startEmbeddedRedis>>;
+  readonly children: Supervised[];
+  /** What each node said last, by its number. */
+  readonly nodes: ReadyFacts[];
+  renewal?: NodeJS.Timeout;
+}
+
+interface Surroundings {
+  readonly dataDir: string;
+  readonly log: Log;
+  readonly life: Lifecycle;
+}
+
+async function startHousehold(
+  household: Household,
+  flags: UpFlags,
+  settings: Settings,
+  { dataDir, log, life }: Surroundings,
+): Promise<void> {
+  const { children, nodes } = household;
+  const jwtSecret = settings.HOMING_JWT_SECRET ?? readOrMakeSecret(dataDir);
+  const adminToken = settings.HOMING_ADMIN_TOKEN ?? randomBytes(24).toString('base64url');
+
+  let redisUrl = settings.HOMING_REDIS_URL;
+  if (redisUrl === undefined) {
+    const redis = await startEmbeddedRedis({ dataDir, path: process.env.PATH ?? '', log });
+    if (life.state !== 'starting') {
+      await redis.close();
+      throw new Error('stopped during the start');
+    }
+    household.redis = redis;
+    redisUrl = redis.url;
+  }
+
+  /** Writes run.json anew. @returns the address for people, with a token */
+  const announce = async (): Promise<string> => {
+    const [first] = nodes;
+    const token = await signToken(jwtSecret, tokenRequest(settings), Date.now());
+    const url = first?.url ?? '';
+    const pids = children.map((child) => ({ name: child.name, pid: child.pid }));
+    writeRunFile(dataDir, { pid: process.pid, url, opsUrl: first?.opsUrl ?? '', token, adminToken, nodes, pids });
+    return `${url}/#token=${token}`;
+  };
+  const announceAgain = () => {
+    if (life.state !== 'running') return;
+    announce().catch((error) => log.error({ error: messageOf(error) }, 'could not write run.json'));
+  };
+
+  const nodeEnv = nodeEnvironment(process.env, settings, { redisUrl, jwtSecret, adminToken });
+  for (let i = 0; i < flags.nodes; i += 1) {
+    const env = () => ({ ...nodeEnv, ...nodePorts(settings, i, nodes[i]) });
+    const onReady = (facts: ReadyFacts) => {
+      nodes[i] = facts;
+      announceAgain();
+    };
+    children.push(superviseChild({ name: `gateway ${i}`, args: ['gateway'], env, log, onReady }));
+  }
+  const workerEnv = workerEnvironment(process.env, settings, redisUrl);
+  for (let i = 0; i < flags.workers; i += 1) {
+    const env = () => workerEnv;
+    children.push(superviseChild({ name: `worker ${i}`, args: ['worker'], env, log, onReady: announceAgain }));
+  }
+  await Promise.all(children.map((child) => child.ready));
+
+  const app = await announce();
+  household.renewal = setInterval(announceAgain, TOKEN_RENEW_MS);
+  life.running();
+  const lines = nodes.map(({ url, opsUrl }, i) => `gateway ${i}  ${url}\nops ${i}      ${opsUrl}\n`);
+  process.stdout.write(`${lines.join('')}app        ${app}\nready\n`);
+}
+
+/** Asks every child to end and waits for them, at most so long. */
+async function drainChildren(children: readonly Supervised[], why: string, withinMs: number, log: Log): Promise<void> {
+  log.info({ why, withinMs }, 'draining');
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, withinMs);
+  });
+  await Promise.race([Promise.all(children.map((child) => child.stop('SIGTERM'))), late]);
+  clearTimeout(timer);
+}
+
+const tokenRequest = (settings: Settings) => ({
+  sub: 'local',
+  scope: 'read run kill',
+  pools: [...new Set(['default', settings.HOMING_POOL])],
+  ttlMs: TOKEN_TTL_MS,
+  issuer: settings.HOMING_JWT_ISSUER,
+  audience: settings.HOMING_JWT_AUDIENCE,
+});
