@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { MARKER } from '../support/processes.js';
+import { MARKER, markerFor } from '../support/processes.js';
 import { until, within } from '../support/wait.js';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
@@ -24,7 +24,7 @@ describe('the README', () => {
   const env = (): NodeJS.ProcessEnv => ({
     PATH: process.env.PATH,
     HOME: dataDir,
-    [MARKER]: String(process.pid),
+    [MARKER]: markerFor('readme'),
     HOMING_DATA_DIR: dataDir,
     HOMING_PORT: '0',
     HOMING_OPS_PORT: '0',

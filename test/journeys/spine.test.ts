@@ -73,7 +73,11 @@ describe('three nodes, two workers', () => {
       tail: 'bad\n',
     });
     expect(await outcome(['/bin/sh', '-c', 'kill -TERM $$'])).toMatchObject({ reason: 'signaled', signal: 'SIGTERM' });
-    expect(await outcome(['/no/such/program'])).toMatchObject({ reason: 'spawn_failed', code: null });
+    expect(await outcome(['/no/such/program'])).toMatchObject({
+      reason: 'spawn_failed',
+      code: 127,
+      error: expect.stringContaining('/no/such/program'),
+    });
     expect(await outcome(['/bin/sh', '-c', 'exit 3'])).not.toHaveProperty('error');
   });
 

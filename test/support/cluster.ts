@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { takeOut } from './fences.js';
-import { isRunning, MARKER, marked } from './processes.js';
+import { isRunning, MARKER, marked, markerFor } from './processes.js';
 import { startRedis, type TestRedis, uniquePrefix } from './redis.js';
 import { openTab, type Tab, type TabOptions } from './tab.js';
 import { type Claims, makeToken } from './tokens.js';
@@ -71,7 +71,7 @@ export async function runHoming(
   const child = spawn(process.execPath, [MAIN, ...args], {
     stdio: ['pipe', 'pipe', 'pipe'],
     cwd: options.cwd,
-    env: { PATH: process.env.PATH, HOME: process.env.HOME, [MARKER]: String(process.pid), ...options.env },
+    env: { PATH: process.env.PATH, HOME: process.env.HOME, [MARKER]: markerFor('program'), ...options.env },
   });
   child.stdin.on('error', () => {});
   child.stdin.end(options.input ?? '');
@@ -106,6 +106,7 @@ export async function startCluster(options: ClusterOptions = {}) {
   const secret = randomBytes(32).toString('hex');
   const adminToken = randomBytes(16).toString('hex');
   const prefix = uniquePrefix();
+  const marker = markerFor(prefix);
   const dataDir = await mkdtemp(join(tmpdir(), 'homing-data-'));
   const starters: (() => Promise<void>)[] = [];
   const handles: Handle[] = [];
@@ -113,7 +114,7 @@ export async function startCluster(options: ClusterOptions = {}) {
   const settings = (own: Env | undefined): Record<string, string> => ({
     PATH: process.env.PATH ?? '/usr/bin:/bin',
     HOME: process.env.HOME ?? '/tmp',
-    [MARKER]: String(process.pid),
+    [MARKER]: marker,
     HOMING_ENV_ALLOW: `PATH HOME LANG LC_* TZ TERM ${MARKER}`,
     HOMING_REDIS_URL: redis.url,
     HOMING_PREFIX: prefix,
@@ -290,18 +291,14 @@ export async function startCluster(options: ClusterOptions = {}) {
       for (const tab of tabs) await tab[Symbol.asyncDispose]();
       await Promise.all(handles.map((handle) => handle.kill().catch(() => {})));
       // Commands of a worker that was killed may survive it at containment "group".
-      for (const pid of marked(String(process.pid))) {
+      for (const pid of marked(marker)) {
         try {
           process.kill(pid, 'SIGKILL');
         } catch {
           // Gone by itself.
         }
       }
-      await until(
-        'the last command to be gone',
-        () => marked(String(process.pid)).every((pid) => !isRunning(pid)),
-        5_000,
-      );
+      await until('the last command to be gone', () => marked(marker).every((pid) => !isRunning(pid)), 5_000);
       if (ownRedis) await redis[Symbol.asyncDispose]();
       await rm(dataDir, { recursive: true, force: true });
       if (spoilt !== undefined) await rm(spoilt, { recursive: true, force: true });

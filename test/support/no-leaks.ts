@@ -3,13 +3,13 @@
  * process; what a command left behind is found by its marker.
  */
 import { afterAll, beforeAll, expect } from 'vitest';
-import { childrenOf, commandLine, marked } from './processes.js';
+import { childrenOf, commandLine, marked, markerFor } from './processes.js';
 import { until } from './wait.js';
 
 let before: number[] = [];
 
 const left = () =>
-  [...childrenOf(process.pid), ...marked(String(process.pid))]
+  [...childrenOf(process.pid), ...marked(markerFor(''))]
     .filter((pid) => !before.includes(pid))
     .map((pid) => `${pid} ${commandLine(pid)}`);
 

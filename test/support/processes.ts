@@ -4,6 +4,9 @@ import { readdirSync, readFileSync } from 'node:fs';
 /** Every process of ours carries this variable; what a command leaves behind is found by it. */
 export const MARKER = 'HOMING_TEST_RUN';
 
+/** The marker of what this test process starts; the name tells its parts apart. */
+export const markerFor = (name: string): string => `${process.pid}:${name}`;
+
 const read = (path: string): string => {
   try {
     return readFileSync(path, 'utf8');
@@ -36,7 +39,7 @@ export const isRunning = (pid: number): boolean => {
 export const childrenOf = (pid: number): number[] =>
   everyPid().filter((candidate) => stat(candidate)?.parent === pid && isRunning(candidate));
 
-/** Processes whose environment at their start carried this marker. */
+/** Processes whose environment at their start carried a marker that begins so. */
 export const marked = (marker: string): number[] =>
   everyPid().filter(
     (pid) => pid !== process.pid && isRunning(pid) && read(`/proc/${pid}/environ`).includes(`${MARKER}=${marker}`),
