@@ -10,7 +10,7 @@ export interface KillPorts {
   readonly log: Log;
 }
 
-/** @throws AppError COMMAND_ENDED for one that was over before, UNKNOWN_COMMAND */
+/** `ended` also for what was over before, so that a repeat of a call whose answer was lost is no error. @throws AppError UNKNOWN_COMMAND */
 export async function killCommand(
   ports: KillPorts,
   commandId: CommandId,
@@ -19,7 +19,7 @@ export async function killCommand(
 ): Promise<{ state: 'requested' | 'ended' }> {
   const result = await ports.commands.requestKill(commandId, kill);
   if (result.type === 'unknown') throw unknownCommand();
-  if (result.type === 'ended') throw new AppError('COMMAND_ENDED', 'the command is over');
+  if (result.type === 'ended') return { state: 'ended' };
   if (result.state === 'running') return { state: 'requested' };
   // Claimed in this moment: refused, and the worker finds the wish in the record.
   const ended = await ports.commands.endWithoutWorker(commandId, '', kill.reason, 'ended before it was started');
