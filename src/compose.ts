@@ -4,6 +4,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Settings } from './config.js';
 import type { Chance, Log } from './domain/ports.js';
+import { AppError, messageOf } from './errors.js';
 import { createGateway } from './gateway/gateway.js';
 import { createMeter } from './ops/meter.js';
 import { version } from './ops/version.js';
@@ -53,6 +54,9 @@ export interface WorkerSurroundings {
 
 /** How long Redis may take to answer at the start before that is a failure. */
 const REDIS_START_MS = 5_000;
+
+/** Where a node or worker looks for Redis that is told nothing. */
+const DEFAULT_REDIS_URL = 'redis://127.0.0.1:6379';
 
 const chance: Chance = { bytes: (size) => randomBytes(size), random: Math.random };
 
@@ -151,31 +155,87 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
   });
 }
 
+/** Whether Redis answers. @throws AppError REDIS_UNAVAILABLE with a sentence */
+export async function checkRedis(settings: Settings): Promise<void> {
+  const silent = () => undefined;
+  const log: Log = { debug: silent, info: silent, warn: silent, error: silent, child: () => log };
+  const redis = createRedis(targetsOf(settings).target, 'commands', log);
+  try {
+    await answering(redis, 'HOMING_REDIS_URL');
+  } finally {
+    redis.disconnect();
+  }
+}
+
 // ----------------------------------------------------------------------------------------------------- common parts
+
+/** @throws AppError INVALID_PARAMS for an address that is none */
+function targetsOf(settings: Settings) {
+  const { HOMING_REDIS_CA: ca, HOMING_SENTINEL_PASSWORD: sentinelPassword } = settings;
+  const extras = {
+    ...(ca === undefined ? {} : { ca }),
+    ...(sentinelPassword === undefined ? {} : { sentinelPassword }),
+  };
+  const url = settings.HOMING_REDIS_URL ?? DEFAULT_REDIS_URL;
+  return {
+    target: parseRedisUrl(url, extras),
+    queueTarget: parseRedisUrl(settings.HOMING_QUEUE_REDIS_URL ?? url, extras),
+  };
+}
+
+/** Until it answers for the first time, the one sentence at the end tells more than a warning for each attempt. */
+function quietLog(log: Log): { readonly log: Log; speak(): void } {
+  let quiet = true;
+  const warn: Log['warn'] = (fields, message) => (quiet ? log.debug(fields, message) : log.warn(fields, message));
+  const speaking =
+    (level: 'debug' | 'info' | 'error'): Log[typeof level] =>
+    (fields, message) =>
+      log[level](fields, message);
+  return {
+    log: {
+      debug: speaking('debug'),
+      info: speaking('info'),
+      warn,
+      error: speaking('error'),
+      child: (fields) => log.child(fields),
+    },
+    speak() {
+      quiet = false;
+    },
+  };
+}
+
+/** @throws AppError REDIS_UNAVAILABLE with a sentence that says what to do */
+async function answering(redis: ReturnType<typeof createRedis>, setting: string): Promise<void> {
+  try {
+    await waitForRedis(redis, REDIS_START_MS);
+  } catch (error) {
+    throw new AppError('REDIS_UNAVAILABLE', `${messageOf(error)}. Start it, or change ${setting}.`, { cause: error });
+  }
+}
 
 type Core = Awaited<ReturnType<typeof openCore>>;
 
 /** What nodes and workers have alike: connections and the adapters on them. */
 async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log, closers: Closers) {
-  const extras = {
-    ...(settings.HOMING_REDIS_CA === undefined ? {} : { ca: settings.HOMING_REDIS_CA }),
-    ...(settings.HOMING_SENTINEL_PASSWORD === undefined ? {} : { sentinelPassword: settings.HOMING_SENTINEL_PASSWORD }),
-  };
-  const url = settings.HOMING_REDIS_URL ?? 'redis://127.0.0.1:6379';
-  const target = parseRedisUrl(url, extras);
-  const queueTarget = parseRedisUrl(settings.HOMING_QUEUE_REDIS_URL ?? url, extras);
+  const { target, queueTarget } = targetsOf(settings);
   const keys = createKeys(settings.HOMING_PREFIX);
   const meter = createMeter();
-  const connect = (role: RedisRole) => {
-    const redis = createRedis(role.startsWith('queue') ? queueTarget : target, role, log);
+  const connect = (role: RedisRole, roleLog = log) => {
+    const redis = createRedis(role.startsWith('queue') ? queueTarget : target, role, roleLog);
     closers.add(() => redis.disconnect());
     return redis;
   };
 
-  const redis = connect('commands');
-  await waitForRedis(redis, REDIS_START_MS);
-  const producing = connect('queue-producer');
-  if (settings.HOMING_QUEUE_REDIS_URL !== undefined) await waitForRedis(producing, REDIS_START_MS);
+  const startLog = quietLog(log);
+  const redis = connect('commands', startLog.log);
+  await answering(redis, 'HOMING_REDIS_URL');
+  const producing = connect('queue-producer', startLog.log);
+  await answering(
+    producing,
+    settings.HOMING_QUEUE_REDIS_URL === undefined ? 'HOMING_REDIS_URL' : 'HOMING_QUEUE_REDIS_URL',
+  );
+  startLog.speak();
 
   const scripts = createScripts(redis);
   const leaseMs = settings.HOMING_LEASE_MS;

@@ -15,16 +15,18 @@ export interface Lifecycle {
   running(): void;
   /** Drains, then stops; the first call decides, later ones wait for the same end. */
   stop(why: string): Promise<void>;
-  /** Skips what is left of a drain. */
+  /** Skips what is left of a drain; closing follows. */
   force(): void;
   /** Resolves when stopped. */
   readonly stopped: Promise<void>;
 }
 
 export interface LifecycleSteps {
-  /** Bounded by itself; its failure is reported and does not keep `close` from running. */
+  /** Its failure is reported and does not keep `close` from running. */
   drain(why: string): Promise<void>;
+  /** Runs also after a forced end, since it is what kills commands; given up after `closeLimitMs`. */
   close(): Promise<void>;
+  readonly closeLimitMs: number;
   failed(step: 'drain' | 'close', error: unknown): void;
 }
 
@@ -39,12 +41,21 @@ export function createLifecycle(steps: LifecycleSteps): Lifecycle {
     finish = resolve;
   });
 
-  async function run(step: 'drain' | 'close', work: () => Promise<void>): Promise<void> {
+  async function run(step: 'drain' | 'close', work: () => Promise<void>, cutShort: Promise<void>): Promise<void> {
     try {
-      await Promise.race([work(), forced]);
+      await Promise.race([work(), cutShort]);
     } catch (error) {
       steps.failed(step, error);
     }
+  }
+
+  async function close(): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<void>((_resolve, reject) => {
+      timer = setTimeout(() => reject(new Error(`not closed within ${steps.closeLimitMs} ms`)), steps.closeLimitMs);
+    });
+    await run('close', steps.close, late);
+    clearTimeout(timer);
   }
 
   return {
@@ -58,8 +69,8 @@ export function createLifecycle(steps: LifecycleSteps): Lifecycle {
       if (state === 'draining' || state === 'stopped') return stopped;
       const wasRunning = state === 'running';
       state = 'draining';
-      if (wasRunning) await run('drain', () => steps.drain(why));
-      await run('close', steps.close);
+      if (wasRunning) await run('drain', () => steps.drain(why), forced);
+      await close();
       state = 'stopped';
       finish();
     },
@@ -74,17 +85,17 @@ export interface SignalSource {
   off(signal: 'SIGINT' | 'SIGTERM', handler: (signal: 'SIGINT' | 'SIGTERM') => void): unknown;
 }
 
-/** First signal: `graceful`; every further one: `forceful`. @returns stops listening */
+/** First signal: `graceful`; second: `forceful`; from the third on: `atOnce`. @returns stops listening */
 export function onSignals(
   source: SignalSource,
-  graceful: (signal: string) => void,
-  forceful: (signal: string) => void,
+  steps: Readonly<Record<'graceful' | 'forceful' | 'atOnce', (signal: string) => void>>,
 ): () => void {
   let seen = 0;
   const handler = (signal: 'SIGINT' | 'SIGTERM') => {
     seen += 1;
-    if (seen === 1) graceful(signal);
-    else forceful(signal);
+    if (seen === 1) steps.graceful(signal);
+    else if (seen === 2) steps.forceful(signal);
+    else steps.atOnce(signal);
   };
   source.on('SIGINT', handler);
   source.on('SIGTERM', handler);

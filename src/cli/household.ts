@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:os';
-import { startEmbeddedRedis } from '../compose.js';
+import { checkRedis, startEmbeddedRedis } from '../compose.js';
 import type { Settings } from '../config.js';
 import type { Log } from '../domain/ports.js';
 import { messageOf } from '../errors.js';
@@ -23,6 +23,10 @@ const TOKEN_TTL_MS = 30 * 86_400_000;
 const TOKEN_RENEW_MS = 86_400_000;
 /** After the drain: what processes may take to close before they are killed. */
 const CLOSE_TAIL_MS = 15_000;
+/** What they may take once the drain was cut short by a second signal. */
+const FORCED_MS = 8_000;
+/** Redis writes its last bytes after that. */
+const CLOSE_LIMIT_MS = FORCED_MS + 10_000;
 
 /** Resolves with the exit status when everything has ended. @throws CliFault, AppError when the start fails */
 export async function up(flags: UpFlags, settings: Settings): Promise<number> {
@@ -33,23 +37,33 @@ export async function up(flags: UpFlags, settings: Settings): Promise<number> {
   let status = 0;
 
   const life = createLifecycle({
-    drain: (why) => drainChildren(household.children, why, settings.HOMING_DRAIN_MS + CLOSE_TAIL_MS, log),
+    drain(why) {
+      log.info({ why, withinMs: settings.HOMING_DRAIN_MS }, 'draining');
+      return endChildren(household.children, settings.HOMING_DRAIN_MS + CLOSE_TAIL_MS);
+    },
     async close() {
       clearInterval(household.renewal);
+      // For those still draining this is the second SIGTERM, which cuts the drain short and kills their commands.
+      await endChildren(household.children, FORCED_MS);
       await Promise.all(household.children.map((child) => child.stop('SIGKILL')));
       await household.redis?.close();
       removeRunFile(dataDir);
     },
+    closeLimitMs: CLOSE_LIMIT_MS,
     failed(step, error) {
       status = 1;
       log.error({ step, error: messageOf(error) }, 'could not end cleanly');
     },
   });
-  const graceful = (signal: string) => void life.stop(signal);
-  const stopSignals = onSignals(process, graceful, (signal) => {
-    log.warn({ signal }, 'ending at once');
-    // The kernel does it: the lifeline of each child breaks with this process.
-    process.exit(128 + constants.signals[signal as 'SIGTERM']);
+  const stopSignals = onSignals(process, {
+    graceful: (signal) => void life.stop(signal),
+    forceful(signal) {
+      status = 1;
+      log.warn({ signal }, 'ending the drain');
+      life.force();
+    },
+    // The rest follows: the lifeline of every child breaks with this process.
+    atOnce: (signal) => process.exit(128 + constants.signals[signal as 'SIGTERM']),
   });
 
   try {
@@ -104,7 +118,9 @@ async function startHousehold(
   const adminToken = settings.HOMING_ADMIN_TOKEN ?? randomBytes(24).toString('base64url');
 
   let redisUrl = settings.HOMING_REDIS_URL;
-  if (redisUrl === undefined) {
+  // Asked here once, so that its absence is told once and not by every child.
+  if (redisUrl !== undefined) await checkRedis(settings);
+  else {
     const redis = await startEmbeddedRedis({ dataDir, path: process.env.PATH ?? '', log });
     if (life.state !== 'starting') {
       await redis.close();
@@ -152,8 +168,7 @@ async function startHousehold(
 }
 
 /** Asks every child to end and waits for them, at most so long. */
-async function drainChildren(children: readonly Supervised[], why: string, withinMs: number, log: Log): Promise<void> {
-  log.info({ why, withinMs }, 'draining');
+async function endChildren(children: readonly Supervised[], withinMs: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<void>((resolve) => {
     timer = setTimeout(resolve, withinMs);

@@ -7,6 +7,7 @@ import { ask } from './http.js';
 import { type AddressFlags, findNode, type NodeAddress, withAddress } from './node-address.js';
 import { wholeFrom } from './options.js';
 import { say, watchPipes, write } from './output.js';
+import { countLines, lastLines } from './tail.js';
 
 interface LogsFlags extends AddressFlags {
   readonly follow?: boolean;
@@ -74,44 +75,6 @@ async function read(node: NodeAddress, id: string, query: string): Promise<Entry
 }
 
 const nextAfter = (entries: readonly Entry[], otherwise: number): number => (entries.at(-1)?.seq ?? otherwise - 1) + 1;
-
-const linesIn = (bytes: Uint8Array): number => bytes.reduce((sum, byte) => (byte === 10 ? sum + 1 : sum), 0);
-
-function countLines(entries: readonly Entry[]): number {
-  return entries.reduce((sum, entry) => {
-    const item = outputOf(entry);
-    return item?.type === 'output' ? sum + linesIn(item.bytes) : sum;
-  }, 0);
-}
-
-/** The entries from the one with the first of the last lines on, cut at that line's beginning. */
-function lastLines(entries: readonly Entry[], tail: number): Entry[] {
-  const kept: Entry[] = [];
-  // The break at the very end closes the last line; it does not begin another.
-  let breaks = -1;
-  for (const entry of entries.toReversed()) {
-    const item = outputOf(entry);
-    if (item?.type !== 'output') {
-      kept.unshift(entry);
-      continue;
-    }
-    const { bytes } = item;
-    if (breaks < 0) breaks = bytes.at(-1) === 10 ? 0 : 1;
-    let from = bytes.length;
-    for (let at = bytes.length - 1; at >= 0; at -= 1) {
-      const closesLast = breaks === 0 && at === bytes.length - 1;
-      if (bytes[at] === 10 && !closesLast) breaks += 1;
-      if (bytes[at] === 10 && !closesLast && breaks > tail) break;
-      from = at;
-    }
-    if (entry.type === 'output' && from < bytes.length && tail > 0) {
-      const base64 = Buffer.from(bytes.subarray(from)).toString('base64');
-      kept.unshift(from === 0 ? entry : { ...entry, at: entry.at + from, data: undefined, base64 });
-    }
-    if (from > 0 || tail === 0) break;
-  }
-  return kept;
-}
 
 async function show(entry: Entry, json: boolean): Promise<void> {
   if (json) return write(process.stdout, `${JSON.stringify(entry)}\n`);

@@ -2,6 +2,7 @@
  * Runs a node or a worker as a process: says on stdout that it is ready, drains on SIGTERM, ends at once on a second one,
  * and does not outlive the `homing up` that started it.
  */
+import { constants } from 'node:os';
 import type { Part } from '../compose.js';
 import type { Settings } from '../config.js';
 import type { Log } from '../domain/ports.js';
@@ -11,8 +12,10 @@ import { createLog } from '../ops/log.js';
 import { watchLifeline } from './lifeline.js';
 import { watchPipes } from './output.js';
 
-/** What an orphan may still take: its Redis ended with its parent, so there is little to wait for. */
+/** What an orphan may still take: its Redis most likely ended with its parent, so there is little to wait for. */
 const ORPHAN_DRAIN_MS = 3_000;
+/** Killing what still runs takes a worker up to 5 s, closing its queue 2 s. */
+const CLOSE_LIMIT_MS = 10_000;
 
 /** The line on stdout that tells operators and `homing up` that work is taken, and where. */
 export const readyLine = (program: string, facts: object): string =>
@@ -37,19 +40,25 @@ export async function serve<Facts extends object>(
       await part?.drain(drainMs);
     },
     close: async () => part?.close(),
+    closeLimitMs: CLOSE_LIMIT_MS,
     failed(step, error) {
       status = 1;
       log.error({ step, error: messageOf(error) }, 'could not end cleanly');
     },
   });
-  const force = (why: string) => {
-    status = 1;
-    log.warn({ why }, 'ending at once');
-    life.force();
-  };
-  const stopSignals = onSignals(process, (signal) => void life.stop(signal), force);
+  const stopSignals = onSignals(process, {
+    graceful: (signal) => void life.stop(signal),
+    forceful(signal) {
+      status = 1;
+      log.warn({ signal }, 'ending the drain');
+      life.force();
+    },
+    atOnce: (signal) => process.exit(128 + constants.signals[signal as 'SIGTERM']),
+  });
+  let orphanTimer: NodeJS.Timeout | undefined;
   const stopLifeline = watchLifeline(process.env, () => {
     drainMs = Math.min(drainMs, ORPHAN_DRAIN_MS);
+    orphanTimer = setTimeout(life.force, ORPHAN_DRAIN_MS);
     void life.stop('the parent process is gone');
   });
 
@@ -65,6 +74,7 @@ export async function serve<Facts extends object>(
   } finally {
     stopSignals();
     stopLifeline();
+    clearTimeout(orphanTimer);
   }
   log.info({ status }, 'stopped');
   return status;

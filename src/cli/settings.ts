@@ -60,7 +60,10 @@ export function nodeFaults(settings: Settings): string[] {
   return faults;
 }
 
-/** @throws CliFault with every fault, status 2 */
+/**
+ * @param furtherFaults what must hold between settings, asked also when the form of others is wrong
+ * @throws CliFault with every fault, status 2
+ */
 export function readSettings(
   env: Env,
   overrides: Overrides = {},
@@ -68,8 +71,13 @@ export function readSettings(
 ): Settings {
   const files = resolveFiles(env, Object.keys(settingsSchema.shape), (path) => readFileSync(path, 'utf8'));
   const given = Object.entries(overrides).filter(([, value]) => value !== undefined);
-  const parsed = parseSettings({ ...files.env, ...Object.fromEntries(given) });
-  const faults = [...files.faults, ...(parsed.ok ? furtherFaults(parsed.settings) : parsed.faults)];
+  const merged: Record<string, string | undefined> = { ...files.env, ...Object.fromEntries(given) };
+  const parsed = parseSettings(merged);
+  const faults = [...files.faults, ...(parsed.ok ? [] : parsed.faults)];
+  const faulty = new Set(faults.map((fault) => fault.slice(0, fault.indexOf(':')).replace(/_FILE$/, '')));
+  for (const name of faulty) merged[name] = undefined;
+  const sound = parsed.ok ? parsed : parseSettings(merged);
+  if (sound.ok) faults.push(...furtherFaults(sound.settings).filter((fault) => !faulty.has(fault.split(':')[0] ?? '')));
   if (!parsed.ok || faults.length > 0) throw new CliFault(EXIT.usage, ...faults);
   return parsed.settings;
 }

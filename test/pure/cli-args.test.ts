@@ -1,9 +1,13 @@
 /** Values of options, and the exit status of `homing run`. */
 import { constants } from 'node:os';
+import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { exitStatus, parseDuration, parseEnvPair, parseSignal, parseWhole } from '../../src/cli/arguments.js';
 import { age, printable, table } from '../../src/cli/output.js';
-import type { EndReason, Outcome } from '../../src/protocol/entries.js';
+import { countLines, lastLines } from '../../src/cli/tail.js';
+import { outputOf } from '../../src/client/command-handle.js';
+import type { EndReason, Entry, Outcome } from '../../src/protocol/entries.js';
+import type { CommandId } from '../../src/protocol/ids.js';
 
 const signals = constants.signals;
 
@@ -94,5 +98,33 @@ describe('tables', () => {
 
   it('shows no control characters of a command line', () => {
     expect(printable('a\u001b[31mb\nc')).toBe('a\uFFFD[31mb c');
+  });
+});
+
+describe('the last lines of a log', () => {
+  const entriesOf = (chunks: readonly string[]): Entry[] =>
+    chunks.map((data, i) => ({
+      type: 'output',
+      commandId: 'cmd_x' as CommandId,
+      seq: i + 1,
+      ts: 0,
+      at: 0,
+      stream: 'out',
+      data,
+    }));
+  const textOf = (entries: readonly Entry[]) =>
+    entries.map((entry) => Buffer.from((outputOf(entry) as { bytes: Uint8Array }).bytes).toString()).join('');
+
+  it('are the same however the output was cut into entries, with and without a break at the end', () => {
+    const chunk = fc.array(fc.constantFrom('a', 'é', '\n'), { maxLength: 5 }).map((chars) => chars.join(''));
+    fc.assert(
+      fc.property(fc.array(chunk, { maxLength: 8 }), fc.nat(6), (chunks, tail) => {
+        const text = chunks.join('');
+        const lines = text.match(/[^\n]*\n|[^\n]+$/g) ?? [];
+        const wanted = tail === 0 ? '' : lines.slice(-tail).join('');
+        expect(textOf(lastLines(entriesOf(chunks), tail))).toBe(wanted);
+        expect(countLines(entriesOf(chunks))).toBe(text.split('\n').length - 1);
+      }),
+    );
   });
 });

@@ -67,6 +67,15 @@ describe('settings', () => {
     ]);
   });
 
+  it('tells what does not fit together along with what is wrong in itself', () => {
+    const faults = faultsOf(() => readSettings({ HOMING_PORT: 'x', HOMING_HOST: '0.0.0.0' }, {}, nodeFaults));
+    expect(faults.map((fault) => fault.split(':')[0])).toEqual(['HOMING_PORT', 'HOMING_JWT_SECRET', 'status 2']);
+    const secretFaults = faultsOf(() =>
+      readSettings({ HOMING_JWT_SECRET: 'short', HOMING_HOST: '0.0.0.0' }, {}, nodeFaults),
+    );
+    expect(secretFaults).toEqual(['HOMING_JWT_SECRET: must have at least 32 characters', 'status 2']);
+  });
+
   it('lets flags win over the environment', () => {
     expect(readSettings({ HOMING_PORT: '1' }, { HOMING_PORT: '2', HOMING_HOST: undefined })).toMatchObject({
       HOMING_PORT: 2,
