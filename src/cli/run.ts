@@ -12,6 +12,9 @@ import { type AddressFlags, findNode, type NodeAddress, withAddress } from './no
 import { collect, conversation, duration, envPair, SIGNALS } from './options.js';
 import { say, watchPipes, write } from './output.js';
 
+/** Someone sits in front of it: time for a node that restarts, no more. */
+const CONNECT_TIMEOUT_MS = 5_000;
+
 interface RunFlags extends AddressFlags {
   readonly conversation: string;
   readonly pty?: boolean;
@@ -89,7 +92,8 @@ async function detach(node: NodeAddress, spec: CommandSpecInput, conversationNam
 }
 
 async function follow(node: NodeAddress, spec: CommandSpecInput, conversationName: string): Promise<number> {
-  const session = await connect({ ...node, conversation: conversationName, client: 'homing run' });
+  const connectTimeoutMs = CONNECT_TIMEOUT_MS;
+  const session = await connect({ ...node, conversation: conversationName, client: 'homing run', connectTimeoutMs });
   try {
     const handle = await session.run(spec);
     const stopForwarding = forwardSignals(handle);
