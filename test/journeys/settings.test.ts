@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { runHoming, startCluster } from '../support/cluster.js';
 import { createTab } from '../support/tab.js';
 import { makeToken } from '../support/tokens.js';
+import { until } from '../support/wait.js';
 
 const SECRET = 'x'.repeat(40);
 const STACK = /\n\s+at .*(:\d+:\d+|node:)/;
@@ -55,7 +56,7 @@ describe('settings', () => {
       env: { HOMING_REDIS_URL: 'redis://127.0.0.1:1', HOMING_HOST: '0.0.0.0', HOMING_PORT: '0', HOMING_OPS_PORT: '0' },
     });
     expect(code).toBe(2);
-    expect(stdout + stderr).toMatch(/loopback|127\.0\.0\.1/);
+    expect(stdout + stderr).toMatch(/HOMING_JWT_SECRET.*0\.0\.0\.0/);
   });
 
   it.each([[['nonsense']], [['run']], [['logs']], [['gateway', '--nonsense']], [['token']]])(
@@ -67,6 +68,12 @@ describe('settings', () => {
       expect(stderr).not.toMatch(STACK);
     },
   );
+
+  it('homing run keeps 2 for the commands it runs: its own wrong usage is 125', async () => {
+    const { code, stderr } = await runHoming(['run']);
+    expect(code).toBe(125);
+    expect(stderr).toContain('argv');
+  });
 
   it('the clients say in a sentence that no node answers, and exit 1 (run: 125)', async () => {
     const env = { HOMING_URL: 'http://127.0.0.1:1', HOMING_TOKEN: makeToken(SECRET, { sub: 'ann' }) };
@@ -106,7 +113,7 @@ describe('settings', () => {
     await using cluster = await startCluster({ nodes: 1, workers: 0 });
     const { opsUrl } = cluster.node(0);
     expect((await fetch(`${opsUrl}/livez`)).status).toBe(200);
-    expect((await fetch(`${opsUrl}/readyz`)).status).toBe(200);
+    await until('readiness', async () => (await fetch(`${opsUrl}/readyz`)).status === 200);
     expect((await fetch(`${opsUrl}/metrics`)).status).toBe(401);
     expect((await fetch(`${opsUrl}/metrics`, { headers: { authorization: 'Bearer wrong' } })).status).toBe(401);
     expect(await cluster.metric(0, 'homing_misdelivered_total')).toBe(0);

@@ -100,7 +100,7 @@ function requireBuild(): void {
 export async function startCluster(options: ClusterOptions = {}) {
   requireBuild();
   const spoilt = options.without === undefined ? undefined : await buildWithout(options.without);
-  const main = spoilt === undefined ? MAIN : join(spoilt, 'cli/main.js');
+  const main = spoilt === undefined ? MAIN : join(spoilt, 'dist/cli/main.js');
   const ownRedis = options.redis === undefined;
   const redis = options.redis ?? (await startRedis());
   const secret = randomBytes(32).toString('hex');
@@ -254,7 +254,7 @@ export async function startCluster(options: ClusterOptions = {}) {
         ...(given.body === undefined ? {} : { body: JSON.stringify(given.body) }),
       });
       const raw = Buffer.from(await response.arrayBuffer());
-      const isJson = response.headers.get('content-type')?.includes('application/json') ?? false;
+      const isJson = /^application\/json\b(?!l)/.test(response.headers.get('content-type') ?? '');
       // biome-ignore lint/suspicious/noExplicitAny: answers are looked at, not trusted
       const json: any = isJson ? JSON.parse(raw.toString('utf8')) : undefined;
       return { status: response.status, headers: response.headers, raw, json };
@@ -321,8 +321,9 @@ async function buildWithout(fences: readonly string[]): Promise<string> {
   const artifacts = join(ROOT, '.artifacts');
   await mkdir(artifacts, { recursive: true });
   const folder = await mkdtemp(join(artifacts, 'without-'));
-  await cp(join(ROOT, 'dist'), folder, { recursive: true });
-  await takeOut(join(folder, 'redis/scripts'), fences);
+  await cp(join(ROOT, 'package.json'), join(folder, 'package.json'));
+  await cp(join(ROOT, 'dist'), join(folder, 'dist'), { recursive: true });
+  await takeOut(join(folder, 'dist/redis/scripts'), fences);
   return folder;
 }
 

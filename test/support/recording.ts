@@ -117,9 +117,10 @@ export function answerOrderFaults(recording: Recording): string[] {
   const faults: string[] = [];
   const answeredAt = new Map<string, number>();
   for (const arrival of recording) {
-    if (arrival.type === 'answer' && arrival.method === 'command.run' && arrival.params.commandId !== undefined) {
-      answeredAt.set(arrival.params.commandId, arrival.at);
-    }
+    if (arrival.type !== 'answer' || arrival.method !== 'command.run') continue;
+    // A submit that is repeated is answered again; the first answer is the one that counts.
+    const { commandId } = arrival.params;
+    if (commandId !== undefined && !answeredAt.has(commandId)) answeredAt.set(commandId, arrival.at);
   }
   for (const arrival of recording.filter(isEntry)) {
     const answered = answeredAt.get(arrival.params.commandId);
