@@ -10,6 +10,7 @@ import { LIMITS } from '../protocol/limits.js';
 import type { CommandSpec } from '../protocol/methods.js';
 import { type ProcessGroup, processGroup } from './group.js';
 import { closePipe, type Pipe, type PipePool } from './pipes.js';
+import { type Program, programOf } from './script-file.js';
 
 export interface OutputPipe {
   readonly stream: 'out' | 'err';
@@ -30,15 +31,9 @@ export type StartResult =
   | Extract<EndCause, { type: 'spawn_failed' }>;
 
 export interface StartRequest {
-  readonly argv: readonly string[];
+  readonly spec: CommandSpec;
   readonly cwd: string;
   readonly env: Readonly<Record<string, string>>;
-  readonly streams: CommandSpec['streams'];
-}
-
-/** What is executed for a spec: its argv, or the shell with the script. */
-export function argvOf(spec: CommandSpec): readonly string[] {
-  return spec.argv ?? [spec.shell ?? '/bin/sh', '-c', spec.script ?? ''];
 }
 
 export async function startProcess(request: StartRequest, pool: PipePool): Promise<StartResult> {
@@ -47,25 +42,34 @@ export async function startProcess(request: StartRequest, pool: PipePool): Promi
   if (folderFault !== undefined) return failed(folderFault, null);
 
   const pipes: Pipe[] = [];
+  let program: Program | undefined;
   try {
+    program = await programOf(request.spec);
     pipes.push(await pool.take());
-    if (request.streams === 'split') pipes.push(await pool.take());
-    const process = await spawnWith(request, pipes);
+    if (request.spec.streams === 'split') pipes.push(await pool.take());
+    const process = await spawnWith(program, request, pipes);
     for (const pipe of pipes) closeSync(pipe.writeFd);
     return { type: 'started', process };
   } catch (error) {
     pipes.forEach(closePipe);
-    return explainFailure(error as NodeJS.ErrnoException, request);
+    return explainFailure(error as NodeJS.ErrnoException, program?.argv[0] ?? '');
+  } finally {
+    await program?.scriptFile?.close();
   }
 }
 
-async function spawnWith({ argv, cwd, env }: StartRequest, pipes: readonly Pipe[]): Promise<RunningProcess> {
+async function spawnWith(
+  program: Program,
+  { cwd, env }: StartRequest,
+  pipes: readonly Pipe[],
+): Promise<RunningProcess> {
   const [out, err = out] = pipes as [Pipe, Pipe?];
+  const { argv, scriptFile } = program;
   const child = spawn(argv[0] as string, argv.slice(1), {
     cwd,
     env,
-    // One pipe for both keeps the true order of what was written to them.
-    stdio: ['ignore', out.writeFd, err.writeFd],
+    // One pipe for both keeps the true order of what was written to them. The script, if any, is SCRIPT_FD.
+    stdio: ['ignore', out.writeFd, err.writeFd, ...(scriptFile === undefined ? [] : [scriptFile.fd])],
     // A session and group of its own; signals reach the group by its id.
     detached: true,
   });
@@ -109,13 +113,13 @@ const failed = (error: string, code: 126 | 127 | null): Extract<EndCause, { type
 /** Names the program, never its arguments or environment: they may hold what nobody should read in an error. */
 async function explainFailure(
   error: NodeJS.ErrnoException,
-  { argv }: StartRequest,
+  path: string,
 ): Promise<Extract<EndCause, { type: 'spawn_failed' }>> {
-  const program = quoted(argv[0] ?? '');
+  const program = quoted(path);
   switch (error.code) {
     case 'ENOENT':
-      if (!argv[0]?.includes('/')) return failed(`the program ${program} was not found on PATH`, 127);
-      return (await exists(argv[0]))
+      if (!path.includes('/')) return failed(`the program ${program} was not found on PATH`, 127);
+      return (await exists(path))
         ? failed(`the interpreter of ${program} was not found`, 127)
         : failed(`the program ${program} was not found`, 127);
     case 'ENOTDIR':

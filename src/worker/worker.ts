@@ -13,7 +13,8 @@ import { messageOf } from '../errors.js';
 import { type CommandId, makeWorkerId, type WorkerId } from '../protocol/ids.js';
 import { createClaims } from './claims.js';
 import { closePipe, createPipePool } from './pipes.js';
-import { CONTAINMENT, type RunOptions, runCommand } from './run-command.js';
+import { CONTAINMENT, type RunOptions } from './run.js';
+import { runCommand } from './run-command.js';
 
 export interface WorkerPorts {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'checkClaims'>;
@@ -67,6 +68,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
   let state: 'starting' | 'running' | 'draining' | 'closed' = 'starting';
   let consumer: QueueConsumer | undefined;
   let beatTimer: NodeJS.Timeout | undefined;
+  let beating: Promise<void> = Promise.resolve();
   let failedBeats = 0;
   let serverIdentity = '';
   let draining: Promise<void> | undefined;
@@ -109,7 +111,8 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
 
   async function keepBeating(): Promise<void> {
     try {
-      await beat();
+      beating = beat();
+      await beating;
       failedBeats = 0;
     } catch (error) {
       if (failedBeats === 0) log.warn({ error: messageOf(error) }, 'beat failed, trying again');
@@ -155,7 +158,13 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
     await Promise.all([consumer?.close(), idle(KILLED_WITHIN_MS)]);
     pipes.close();
     // With commands left behind the record stays, so that a judge finds them by it.
-    if (wasIdle) await Promise.race([presence.forgetWorker(workerId).catch(() => {}), unrefSleep(FORGET_WITHIN_MS)]);
+    if (wasIdle) await Promise.race([forget(), sleep(FORGET_WITHIN_MS, undefined, { ref: false })]);
+  }
+
+  /** After the last beat, which would bring the record back. */
+  async function forget(): Promise<void> {
+    await beating.catch(() => {});
+    await presence.forgetWorker(workerId).catch(() => {});
   }
 
   return {
@@ -184,5 +193,3 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
     },
   };
 }
-
-const unrefSleep = (ms: number) => sleep(ms, undefined, { ref: false });

@@ -15,6 +15,7 @@ import { MARKER } from '../support/processes.js';
 import { flood, floodBytes } from '../support/programs.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
 import { chance, createStores, openTab, type Stores, silentLog, submit } from '../support/stores.js';
+import { startTcpProxy } from '../support/tcp-proxy.js';
 import { until, within } from '../support/wait.js';
 
 const MIB = 1024 * 1024;
@@ -230,6 +231,14 @@ describe('a command that runs to its end', () => {
     expect(lines.some((line) => line.startsWith('HOMING_SESSION_ID=ses_'))).toBe(true);
     expect(lines.some((line) => line.startsWith('PATH='))).toBe(true);
     expect(lines.some((line) => line.startsWith('HIDDEN'))).toBe(false);
+  });
+});
+
+describe('a script', () => {
+  it('may be longer than one argument can be', async () => {
+    const { output, outcome } = await runToEnd(script(`${'# a long comment\n'.repeat(20_000)}echo "$(( 6 * 7 ))"`));
+    expect(output.toString()).toBe('42\n');
+    expect(outcome).toMatchObject({ reason: 'exited', code: 0 });
   });
 });
 
@@ -459,5 +468,51 @@ describe('a worker', () => {
     expect(output.toString()).toBe(Array.from({ length: 60 }, (_, i) => `line ${i + 1}\n`).join(''));
     expect(entries.map((entry) => entry.seq)).toEqual(entries.map((_, i) => i + 1));
     expect(outcome).toMatchObject({ reason: 'exited', outputBytes: output.length });
+  });
+
+  it('[CO2][DE1] neither starts twice nor writes twice when replies are lost', async () => {
+    await using proxy = await startTcpProxy({ port: redis.port });
+    await using at = await createStores(`redis://127.0.0.1:${proxy.port}`);
+    await using test = await startTestWorker({}, at);
+    const commandId = await submitted(program('count.sh', '40', '0.02'), at);
+
+    const claimLost = proxy.swallowNextReply((bytes) => bytes.includes(commandId) && bytes.includes('group'));
+    const over = test.run(commandId);
+    await within('the reply of the claim to be lost', claimLost);
+    await seen(commandId, 'line 5\n', at);
+    for (let i = 0; i < 3; i++) {
+      await within(
+        'the reply of an append to be lost',
+        proxy.swallowNextReply((bytes) => bytes.includes('command.output')),
+      );
+    }
+    await within('the end of the command', over);
+    const { output, entries, said } = await readLog(commandId, at);
+    expect(output.toString()).toBe(Array.from({ length: 40 }, (_, i) => `line ${i + 1}\n`).join(''));
+    expect(entries.map((entry) => entry.seq)).toEqual(entries.map((_, i) => i + 1));
+    expect(said.filter(({ method }) => method === 'command.started')).toHaveLength(1);
+  });
+
+  it('[R2][DE1] repairs a log that went back, with the same entries', async () => {
+    await using test = await startTestWorker();
+    const commandId = await submitted(program('count.sh', '30', '0.05'));
+    const over = test.run(commandId);
+    // What a promoted replica that missed the last writes looks like: the record and the log of a moment ago.
+    const names = [stores.keys.command(commandId), stores.keys.first(commandId)];
+    await seen(commandId, 'line 3\n');
+    const dump = stores.redis.multi();
+    for (const name of names) dump.dumpBuffer(name);
+    const dumps = (await dump.exec())!.map(([, bytes]) => bytes as Buffer);
+    await seen(commandId, 'line 10\n');
+    const before = await readLog(commandId);
+    const restore = stores.redis.multi();
+    for (const [i, name] of names.entries()) restore.restore(name, 0, dumps[i]!, 'REPLACE');
+    await restore.exec();
+    expect((await readLog(commandId)).entries.length).toBeLessThan(before.entries.length);
+    await within('the end of the command', over);
+    const { output, outcome, entries } = await readLog(commandId);
+    expect(entries.slice(0, before.entries.length)).toEqual(before.entries);
+    expect(outcome).toMatchObject({ reason: 'exited', outputBytes: output.length });
+    expect(output.toString()).toBe(Array.from({ length: 30 }, (_, i) => `line ${i + 1}\n`).join(''));
   });
 });

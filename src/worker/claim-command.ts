@@ -1,0 +1,35 @@
+/** Makes a queued command ours, or learns that it is not (CO2). */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fullJitterMs } from '../domain/backoff.js';
+import type { ClaimResult, Log } from '../domain/ports.js';
+import { AppError, messageOf } from '../errors.js';
+import type { ClaimId, CommandId } from '../protocol/ids.js';
+import { CONTAINMENT, type RunControl, type RunOptions, type RunPorts } from './run.js';
+
+const CLAIM_BACKOFF = { baseMs: 100, capMs: 1_000 };
+
+/** Asks with the same claim id until there is an answer; undefined when the worker ends before. */
+export async function claimCommand(
+  { store, presence, chance }: RunPorts,
+  { workerId, leaseMs }: RunOptions,
+  control: RunControl,
+  commandId: CommandId,
+  claimId: ClaimId,
+  log: Log,
+): Promise<ClaimResult | undefined> {
+  for (let attempt = 0; ; attempt++) {
+    if (control.abandoned.aborted || control.drained.aborted) return undefined;
+    const askedAtMs = performance.now();
+    try {
+      // Intent before record: whoever judges this worker dead must find the command (S2).
+      await presence.noteWorkerCommand(workerId, commandId);
+      const claim = await store.claim(commandId, claimId, workerId, CONTAINMENT);
+      // An answer that took long may be out of date: this worker may have been judged dead meanwhile.
+      if (claim.type === 'refused' || performance.now() - askedAtMs < leaseMs / 2) return claim;
+    } catch (error) {
+      if (!(error instanceof AppError && error.retryable)) throw error;
+      if (attempt === 0) log.warn({ error: messageOf(error) }, 'claim has no answer yet, asking again');
+    }
+    await sleep(fullJitterMs(attempt, CLAIM_BACKOFF, chance.random()));
+  }
+}

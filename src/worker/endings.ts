@@ -1,0 +1,69 @@
+/** Everything that can end a running command, each told to the one race: the first cause decides (CO8). */
+import type { EndCause, EndRace } from '../domain/outcome.js';
+import type { Output } from './output.js';
+import type { RunningProcess } from './process.js';
+import type { Run } from './run.js';
+import type { KillWish, Terminator } from './terminator.js';
+
+/** Lets every possible ending settle the race. */
+export function watchEndings(run: Run, process: RunningProcess, output: Output, race: EndRace, terminator: Terminator) {
+  const { claim, control, publisher, options } = run;
+  const { runMs, idleMs, graceMs = options.killGraceMs } = claim.spec.timeouts;
+  const timers: NodeJS.Timeout[] = [];
+
+  /** Ends the process for a cause, unless another came first; a second kill may still be a stronger one. */
+  const endFor = (cause: EndCause, wish: KillWish) => {
+    const won = race.settle(cause);
+    if (won || race.cause?.type !== 'exit') terminator.wish(wish);
+  };
+  const byDefault = { signal: 'SIGTERM', graceMs };
+
+  void process.exited.then(() => race.settle({ type: 'exit' }));
+
+  if (runMs !== undefined) {
+    timers.push(setTimeout(() => endFor({ type: 'timed_out', limitMs: runMs }, byDefault), runMs));
+  }
+  if (idleMs !== undefined) {
+    const lookMs = Math.max(10, Math.min(1_000, idleMs / 4));
+    const look = () => {
+      if (performance.now() - output.lastByteAtMs >= idleMs)
+        endFor({ type: 'idle_timeout', limitMs: idleMs }, byDefault);
+    };
+    timers.push(setInterval(look, lookMs));
+  }
+
+  const drain = () => endFor({ type: 'kill', request: { ...byDefault, reason: 'worker_drained' } }, byDefault);
+  control.drained.addEventListener('abort', drain);
+  if (control.drained.aborted) drain();
+
+  let loseClaim: (lost: 'claim_lost') => void = () => {};
+  const claimLost = new Promise<'claim_lost'>((resolve) => {
+    loseClaim = resolve;
+  });
+  const lose = () => {
+    // At once, whatever else is being waited for: somebody may have told the world that this command is lost.
+    process.group.signal('SIGKILL');
+    publisher.close();
+    loseClaim('claim_lost');
+  };
+  const watch = run.ports.claims.watch(run.commandId, run.claimId, {
+    onKill: (request) => endFor({ type: 'kill', request }, request),
+    onLost: lose,
+    onTick: publisher.tick,
+    onServerChanged: publisher.recheck,
+  });
+  void publisher.done.then((end) => {
+    if (end !== 'ended' && !closed) lose();
+  });
+
+  let closed = false;
+  return {
+    claimLost,
+    close() {
+      closed = true;
+      for (const timer of timers) clearTimeout(timer);
+      control.drained.removeEventListener('abort', drain);
+      watch.close();
+    },
+  };
+}

@@ -1,0 +1,119 @@
+/** What a worker has for one command while it runs it, and what the steps of `run-command` hand to each other. */
+import { CHUNK_BYTES } from '../domain/chunker.js';
+import type { Ending } from '../domain/outcome.js';
+import type { Chance, ClaimResult, CommandStore, Log, Meter, Presence } from '../domain/ports.js';
+import { createTail } from '../domain/tail.js';
+import type { Outcome } from '../protocol/entries.js';
+import type { ClaimId, CommandId, WorkerId } from '../protocol/ids.js';
+import { LIMITS } from '../protocol/limits.js';
+import { createBlocks } from './blocks.js';
+import type { Claims } from './claims.js';
+import type { PipePool } from './pipes.js';
+import { createPublisher, type Publisher } from './publisher.js';
+
+export interface RunPorts {
+  readonly store: Pick<CommandStore, 'claim' | 'append'>;
+  readonly presence: Pick<Presence, 'noteWorkerCommand' | 'dropWorkerCommand'>;
+  readonly claims: Claims;
+  readonly pipes: PipePool;
+  readonly log: Log;
+  readonly meter: Meter;
+  readonly chance: Chance;
+}
+
+export interface RunOptions {
+  readonly workerId: WorkerId;
+  readonly leaseMs: number;
+  readonly killGraceMs: number;
+  readonly spoolBytes: number;
+  readonly logLastBytes: number;
+  readonly outputBytesPerSec: number;
+  /** Variables of `hostEnv` that commands see; see `commandEnvironment`. */
+  readonly envAllow: string;
+  readonly hostEnv: Readonly<Record<string, string | undefined>>;
+  /** Where commands run that do not say where. */
+  readonly defaultCwd: string;
+}
+
+/** How a worker makes its commands end early. */
+export interface RunControl {
+  /** Aborted: end the process with reason `worker_drained`, and say so. */
+  readonly drained: AbortSignal;
+  /** Aborted: kill the process and write nothing more; the reconciler will tell. */
+  readonly abandoned: AbortSignal;
+}
+
+/** The containment this worker offers; `pidns` is another part's work. */
+export const CONTAINMENT = 'group';
+
+export type Claimed = Extract<ClaimResult, { type: 'claimed' }>;
+
+/** What a claimed command has while it is here. */
+export interface Run {
+  readonly ports: RunPorts;
+  readonly options: RunOptions;
+  readonly control: RunControl;
+  readonly commandId: CommandId;
+  readonly claimId: ClaimId;
+  readonly claim: Claimed;
+  readonly publisher: Publisher;
+  /** Takes a chunk of output into the tail and the spool. */
+  readonly takeOutput: (stream: 'out' | 'err', bytes: Uint8Array) => void;
+  readonly allocate: (bytes: number) => Uint8Array;
+  readonly outcomeOf: (ending: Ending) => Outcome;
+  close(): void;
+}
+
+/** The caller closes it; until then its publisher works. */
+export function openRun(
+  ports: RunPorts,
+  options: RunOptions,
+  control: RunControl,
+  commandId: CommandId,
+  claimId: ClaimId,
+  claim: Claimed,
+): Run {
+  const beganAtMs = performance.now();
+  const blocks = createBlocks(CHUNK_BYTES, Math.ceil(options.spoolBytes / CHUNK_BYTES));
+  const tail = createTail(LIMITS.tailChars);
+  const publisher = createPublisher(
+    { store: ports.store, log: ports.log, meter: ports.meter, random: ports.chance.random },
+    {
+      commandId,
+      claimId,
+      ownerSessionId: claim.ownerSessionId,
+      spoolBytes: options.spoolBytes,
+      lastBytes: options.logLastBytes,
+      outputBytesPerSec: options.outputBytesPerSec,
+      leaseMs: options.leaseMs,
+      recycle: blocks.recycle,
+    },
+  );
+  const abandon = () => publisher.close();
+  control.abandoned.addEventListener('abort', abandon);
+  if (control.abandoned.aborted) abandon();
+  return {
+    ports,
+    options,
+    control,
+    commandId,
+    claimId,
+    claim,
+    publisher,
+    takeOutput(stream, bytes) {
+      tail.push(bytes);
+      publisher.add({ type: 'output', stream, bytes });
+    },
+    allocate: blocks.allocate,
+    outcomeOf: (ending) => ({
+      ...ending,
+      durationMs: Math.round(performance.now() - beganAtMs),
+      outputBytes: publisher.outputBytes,
+      tail: tail.text(),
+    }),
+    close() {
+      control.abandoned.removeEventListener('abort', abandon);
+      publisher.close();
+    },
+  };
+}
