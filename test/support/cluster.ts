@@ -7,7 +7,7 @@ import { cp, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { takeOut } from './fences.js';
+import { type Switch, switchOff, takeOut } from './fences.js';
 import { isRunning, MARKER, marked, markerFor } from './processes.js';
 import { startRedis, type TestRedis, uniquePrefix } from './redis.js';
 import { openTab, type Tab, type TabOptions } from './tab.js';
@@ -27,8 +27,8 @@ export interface ClusterOptions {
   readonly redis?: TestRedis;
   /** Settings of every process. */
   readonly env?: Env;
-  /** Rules switched off: fences of the scripts (`attach: principal`) that this cluster's processes run without. */
-  readonly without?: readonly string[];
+  /** Rules switched off: fences of the scripts (`attach: principal`) and pieces of code that this cluster runs without. */
+  readonly without?: { readonly fences: readonly string[]; readonly switches: readonly Switch[] };
   /** Settings of one process, by its index; for example its own HOMING_REDIS_URL, through a proxy. */
   readonly nodeEnv?: (index: number) => Env;
   readonly workerEnv?: (index: number) => Env;
@@ -316,14 +316,15 @@ export async function startCluster(options: ClusterOptions = {}) {
 
 export type Cluster = Awaited<ReturnType<typeof startCluster>>;
 
-/** A copy of the build without these fences; inside the project, so that its packages are found. */
-async function buildWithout(fences: readonly string[]): Promise<string> {
+/** A copy of the build without these rules; inside the project, so that its packages are found. */
+async function buildWithout({ fences, switches }: NonNullable<ClusterOptions['without']>): Promise<string> {
   const artifacts = join(ROOT, '.artifacts');
   await mkdir(artifacts, { recursive: true });
   const folder = await mkdtemp(join(artifacts, 'without-'));
   await cp(join(ROOT, 'package.json'), join(folder, 'package.json'));
   await cp(join(ROOT, 'dist'), join(folder, 'dist'), { recursive: true });
   await takeOut(join(folder, 'dist/redis/scripts'), fences);
+  await switchOff(join(folder, 'dist'), switches);
   return folder;
 }
 

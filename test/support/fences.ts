@@ -32,6 +32,23 @@ export async function takeOut(folder: string, fences: readonly string[]): Promis
   }
 }
 
+/** One rule outside of the scripts: a piece of a built file, and what stands there when the rule is off. */
+export interface Switch {
+  readonly file: string;
+  readonly rule: string;
+  readonly off: string;
+}
+
+/** Switches rules off in a copy of the build. @throws when a rule is not found exactly once */
+export async function switchOff(folder: string, switches: readonly Switch[]): Promise<void> {
+  for (const { file, rule, off } of switches) {
+    const path = join(folder, file);
+    const parts = (await readFile(path, 'utf8')).split(rule);
+    if (parts.length !== 2) throw new Error(`${file} must have "${rule}" exactly once`);
+    await writeFile(path, parts.join(off));
+  }
+}
+
 /** A folder of scripts without these fences; goes with its scope. */
 export async function scriptsWithout(...fences: string[]): Promise<AsyncDisposable & { readonly folder: URL }> {
   const folder = await mkdtemp(join(tmpdir(), 'homing-scripts-'));
