@@ -38,6 +38,8 @@ export interface Link {
   /** Why the last attempt failed; '' before any. */
   lastFailure(): string;
   start(): void;
+  /** Ends a wait before the next attempt; otherwise nothing. */
+  retry(): void;
   /** Ends for good. Idempotent. */
   close(reason: string): void;
 }
@@ -154,10 +156,8 @@ export function createLink(options: ConnectOptions, WebSocket: WebSocketConstruc
   }
 
   function take(method: string, params: Record<string, unknown>): void {
-    if (method !== 'session.draining') {
-      ports.onNotification(method, params);
-      return;
-    }
+    ports.onNotification(method, params);
+    if (method !== 'session.draining') return;
     clearTimeout(drainTimer);
     const withinMs = Number(params.reconnectWithinMs ?? 0);
     drainTimer = setTimeout(() => apply({ type: 'drained' }), Math.random() * withinMs);
@@ -167,6 +167,7 @@ export function createLink(options: ConnectOptions, WebSocket: WebSocketConstruc
     state: () => state,
     lastFailure: () => failure,
     start: () => void attempt(),
+    retry: () => apply({ type: 'retry' }),
     close: (reason) => apply({ type: 'close', reason }),
   };
 }

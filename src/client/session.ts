@@ -31,7 +31,7 @@ interface OwnerNotice {
  */
 export async function connect(options: ConnectOptions): Promise<Session> {
   const WebSocket = await chooseWebSocket(options.webSocket);
-  const events = createEvents();
+  const events = createEvents(options.listen);
   const memory = createMemory(options.storage, `homing:${options.conversation}`);
   const requests = createRequests({ timeoutMs: options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS });
   let sessionId = memory.identity()?.sessionId ?? '';
@@ -67,6 +67,7 @@ export async function connect(options: ConnectOptions): Promise<Session> {
     onNotification(method, params) {
       if (method === 'command.owner') takeOwner(params as unknown as OwnerNotice);
       else if (method === 'session.expiring') void refreshToken();
+      else if (method === 'session.draining') events.emit('draining', params as SessionEvents['draining']);
       else if (method.startsWith('command.')) table.receive(method.slice('command.'.length), params);
     },
     onDetached() {
@@ -132,6 +133,7 @@ export async function connect(options: ConnectOptions): Promise<Session> {
     },
     request: (method, params = {}) => requests.send(method, params, (value) => value),
     on: events.on,
+    retry: link.retry,
     touch: () => requests.send('session.touch', {}, () => undefined),
     leave() {
       acks.flush();
@@ -173,14 +175,20 @@ function closedError({ code, reason }: Extract<SessionState, { state: 'closed' }
   return typeof code === 'string' && code in ERROR_CODES ? new AppError(code as ErrorCode, reason) : new Error(reason);
 }
 
-function createEvents() {
+function createEvents(first: ConnectOptions['listen'] = {}) {
   type Handler<K extends keyof SessionEvents> = (value: SessionEvents[K]) => void;
   const handlers: { [K in keyof SessionEvents]: Set<Handler<K>> } = {
     status: new Set(),
     command: new Set(),
     owner: new Set(),
     replaced: new Set(),
+    draining: new Set(),
   };
+  const add = <K extends keyof SessionEvents>(event: K, handler: Handler<K> | undefined) => {
+    if (handler !== undefined) handlers[event].add(handler);
+  };
+  for (const event of Object.keys(handlers) as (keyof SessionEvents)[])
+    add(event, first[event] as Handler<typeof event>);
   return {
     emit<K extends keyof SessionEvents>(event: K, value: SessionEvents[K]): void {
       for (const handler of [...handlers[event]]) {

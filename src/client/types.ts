@@ -18,6 +18,8 @@ export interface ConnectOptions {
   readonly client?: string;
   /** How long `connect` tries before it gives up; later losses are never given up on. 15 s unless given. */
   readonly connectTimeoutMs?: number;
+  /** Listeners from the first moment; those added with `on` miss what happens before `connect` resolves. */
+  readonly listen?: { readonly [K in keyof SessionEvents]?: (value: SessionEvents[K]) => void };
   /** How long a request may stay without an answer, through reconnects. 60 s unless given. */
   readonly requestTimeoutMs?: number;
 }
@@ -34,6 +36,8 @@ export interface SessionEvents {
   owner: { readonly command: CommandHandle; readonly why: OwnerWhy; readonly fromSeq: number };
   /** The session could not be resumed; a new one took its place and adopts what it may. */
   replaced: { readonly formerSessionId: string; readonly sessionId: string; readonly why: ReplacedWhy };
+  /** The node is stopping; the connection moves to another one by itself, within this time. */
+  draining: { readonly reconnectWithinMs: number };
 }
 
 export interface Session {
@@ -51,6 +55,8 @@ export interface Session {
   request(method: string, params?: object): Promise<unknown>;
   /** @returns stops listening */
   on<K extends keyof SessionEvents>(event: K, handler: (value: SessionEvents[K]) => void): () => void;
+  /** Tries at once where it would wait before the next attempt. */
+  retry(): void;
   /** Counts as user activity, which decides who takes over commands (OW2). */
   touch(): Promise<void>;
   /** Drops the connection and keeps the session: another page, or this one reloaded, may resume it within its grace. */

@@ -188,10 +188,14 @@ export interface CommandSnapshot {
   readonly state: 'queued' | 'running' | 'ended';
   readonly originSessionId: string | null;
   readonly ownerSessionId: string | null;
+  /** Why its owner has it; absent while that is the origin, or nobody. */
+  readonly why?: OwnerWhy;
   readonly parentCommandId?: string;
   readonly argv?: readonly string[];
   readonly script?: string;
   readonly labels: Readonly<Record<string, string>>;
+  readonly stdin?: 'pipe';
+  readonly pty?: { readonly cols: number; readonly rows: number };
   readonly conversation: string;
   readonly pool: string;
   readonly createdAt: number;

@@ -1,7 +1,7 @@
 /** Turns the stored hash of a command into what the doors show, and refuses a damaged record by name (V1). */
 import type { KillRequest } from '../domain/ports.js';
 import type { Outcome } from '../protocol/entries.js';
-import type { CommandSnapshot, CommandSpec } from '../protocol/methods.js';
+import type { CommandSnapshot, CommandSpec, OwnerWhy } from '../protocol/methods.js';
 
 /** The newest record this code understands; a newer one is refused by name and harms nothing else. */
 export const RECORD_VERSION = 1;
@@ -31,9 +31,12 @@ export function readSnapshot(key: string, commandId: string, hash: CommandHash):
     state: state(hash.state),
     originSessionId: hash.origin || null,
     ownerSessionId: hash.owner || null,
+    ...(hash.why ? { why: hash.why as OwnerWhy } : {}),
     ...(hash.parent ? { parentCommandId: hash.parent } : {}),
     ...(spec.argv === undefined ? { script: spec.script ?? '' } : { argv: spec.argv }),
     labels: spec.labels ?? {},
+    ...(spec.stdin === 'pipe' ? { stdin: spec.stdin } : {}),
+    ...(spec.pty === undefined ? {} : { pty: spec.pty }),
     conversation: hash.conversation ?? '',
     pool: spec.pool,
     createdAt: Number(hash.created),
