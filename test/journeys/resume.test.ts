@@ -6,6 +6,9 @@ import { createStage, type Stage } from '../support/programs.js';
 import { lateFaults } from '../support/recording.js';
 import { never, until, within } from '../support/wait.js';
 
+/** What the old node had given to its socket when the takeover was answered may still arrive. */
+const UNDER_WAY_MS = 100;
+
 describe('resume', () => {
   let cluster: Cluster;
   let stage: Stage;
@@ -148,7 +151,7 @@ describe('resume', () => {
     await a.ended(commandId);
     // Everything the new connection needed came over it; the old one sent nothing after the takeover was answered,
     // apart from what was under way in that moment.
-    expect(lateFaults(a.recording, first.number, attachedAt + 250)).toEqual([]);
+    expect(lateFaults(a.recording, first.number, attachedAt + UNDER_WAY_MS)).toEqual([]);
     expectComplete({ ...a, recording: uniqueBySeq(a.recording, first.number, attachedAt) } as typeof a, commandId);
     expect(await cluster.metric(0, 'homing_misdelivered_total')).toBe(0);
   });
@@ -164,7 +167,7 @@ describe('resume', () => {
     expect((await within('the close of the first connection', first.closed, 5_000)).code).toBe(4500);
     stage.open(gate);
     await a.ended(commandId);
-    expect(lateFaults(a.recording, first.number, attachedAt + 250)).toEqual([]);
+    expect(lateFaults(a.recording, first.number, attachedAt + UNDER_WAY_MS)).toEqual([]);
   });
 
   it('[SE4] a duplicated browser tab is refused while the first one answers, on either node, and may take over when it does not', async () => {
@@ -233,7 +236,7 @@ function uniqueBySeq<T extends { connection: number; timeMs: number; params: { c
   attachedAt: number,
 ): T[] {
   return recording
-    .filter((entry) => entry.connection !== firstConnection || entry.timeMs <= attachedAt + 250)
+    .filter((entry) => entry.connection !== firstConnection || entry.timeMs <= attachedAt + UNDER_WAY_MS)
     .filter(
       (entry) =>
         entry.connection !== firstConnection ||

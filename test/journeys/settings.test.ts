@@ -8,7 +8,7 @@ import { until } from '../support/wait.js';
 const SECRET = 'x'.repeat(40);
 const STACK = /\n\s+at .*(:\d+:\d+|node:)/;
 
-describe('settings', () => {
+describe.concurrent('settings', () => {
   it.each(['gateway', 'worker'])('homing %s lists every fault at once and exits 2', async (role) => {
     const { code, stdout, stderr } = await runHoming([role], {
       env: {
@@ -59,7 +59,7 @@ describe('settings', () => {
     expect(stdout + stderr).toMatch(/HOMING_JWT_SECRET.*0\.0\.0\.0/);
   });
 
-  it.each([[['nonsense']], [['run']], [['logs']], [['gateway', '--nonsense']], [['token']]])(
+  it.each([[['nonsense']], [['logs']], [['gateway', '--nonsense']], [['token']]])(
     'wrong usage exits 2 and says what is missing: homing %j',
     async (args) => {
       const { code, stdout, stderr } = await runHoming(args, { env: { HOMING_JWT_SECRET: SECRET } });
