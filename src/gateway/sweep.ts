@@ -34,7 +34,7 @@ export function createSweep(options: {
       const last = lastMs.get(session);
       // A new session starts at a random place in the interval, and keeps its own pace from there.
       if (last === undefined) lastMs.set(session, nowMs - random() * SWEEP_MS);
-      else if (nowMs - last >= (session.outstanding().length > 0 ? SWEEP_MS - TICK_MS : leaseMs)) check(session);
+      else if (nowMs - last >= (session.isOutstanding() ? SWEEP_MS - TICK_MS : leaseMs)) check(session);
     }
   }, TICK_MS);
   timer.unref();

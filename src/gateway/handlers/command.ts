@@ -102,13 +102,13 @@ export const adoptCommand: Handler<'command.adopt'> = async (node, { claims, ses
   if (record.conversation !== session.place.conversation) {
     throw new AppError('NOT_OWNER', 'the command belongs to another conversation');
   }
-  session.changes();
+  session.beginChange();
   try {
     await adopt(commands, id, session);
     const { record: adopted } = await findCommand(commands, claims, params.commandId);
-    return { result: adopted.snapshot, afterwards: session.changed };
+    return { result: adopted.snapshot, afterwards: session.endChange };
   } catch (error) {
-    session.changed();
+    session.endChange();
     throw error;
   }
 };

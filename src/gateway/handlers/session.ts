@@ -1,4 +1,5 @@
 /** Requests about the session itself, once it is open. */
+import type { CloseResult } from '../../domain/ports.js';
 import { AppError } from '../../errors.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { coversConversation } from '../../protocol/token.js';
@@ -9,10 +10,19 @@ import type { Handler } from './context.js';
 export const closeSession: Handler<'session.close'> = async (node, { caller, claims, session }) => {
   requireScope(claims, 'read');
   const { sessionId, attachmentId } = session;
-  session.closing();
-  const result = await node.ports.sessions.close(sessionId, { type: 'attachment', attachmentId });
-  // Refused: another connection holds it by now, and the sweep or its message closes this one.
-  if (result.type === 'refused') throw new AppError('SESSION_IN_USE', 'another connection holds this session now');
+  session.closing(true);
+  let result: CloseResult;
+  try {
+    result = await node.ports.sessions.close(sessionId, { type: 'attachment', attachmentId });
+  } catch (error) {
+    // It may have happened: then the sweep says so.
+    session.closing(false);
+    throw error;
+  }
+  if (result.type === 'refused') {
+    session.closing(false);
+    throw new AppError('SESSION_IN_USE', 'another connection holds this session now');
+  }
   // Nobody waits for their end: the wish is in the record of each.
   void killOwnerless(node.ports, result.toKill, node.options.killGraceMs);
   return { result: {}, afterwards: () => caller.delivery.end(CLOSE.SESSION_CLOSED, 'the session was closed') };

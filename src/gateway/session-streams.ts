@@ -1,0 +1,204 @@
+/**
+ * How far each command a session owns was sent over its connection. Live messages and pages of the log both come through
+ * here, so that every entry is sent once and in order (DE1), by the rules of `domain/stream`.
+ */
+import type { CommandStore, Log, Meter, SessionCheck } from '../domain/ports.js';
+import {
+  beginPull,
+  compareHead,
+  holdStream,
+  interruptStream,
+  planPage,
+  releaseStream,
+  type StreamState,
+  tellExpired,
+  tellLost,
+} from '../domain/stream.js';
+import { messageOf } from '../errors.js';
+import type { AttachmentId, CommandId, SessionId } from '../protocol/ids.js';
+import type { Address } from './outbox.js';
+
+/** Text of one page read for an owner. */
+const PAGE_BYTES = 128 * 1024;
+
+export type PullOutcome = 'more' | 'idle' | 'failed' | 'not_owner';
+
+export interface SessionStreamsOptions {
+  readonly commands: Pick<CommandStore, 'readLog'>;
+  readonly log: Log;
+  readonly meter: Meter;
+  readonly sessionId: SessionId;
+  readonly attachmentId: AttachmentId;
+  /** How long a log that went back may take to be repaired (L2). */
+  readonly leaseMs: number;
+  now(): number;
+  send(texts: string, address: Address): void;
+  /** Whether entries may be sent now. */
+  mayPull(): boolean;
+  /** There is something to pull; `pull` is called when it is this session's turn. */
+  wantPull(): void;
+}
+
+export type SessionStreams = ReturnType<typeof createSessionStreams>;
+
+export function createSessionStreams(options: SessionStreamsOptions) {
+  const { commands, log, meter, sessionId, attachmentId, leaseMs, now, send, mayPull, wantPull } = options;
+  const address: Address = { type: 'owner', sessionId, attachmentId };
+  const streams = new Map<CommandId, StreamState>();
+  /** Streams that wait for a page, in turn. */
+  const wanting = new Set<CommandId>();
+  /** When a log was first seen behind what was sent. */
+  const behindSinceMs = new Map<CommandId, number>();
+  let stopped = false;
+
+  function put(id: CommandId, stream: StreamState): void {
+    streams.set(id, stream);
+    if (stream.mode !== 'pulling') return;
+    wanting.add(id);
+    wantPull();
+  }
+
+  function drop(id: CommandId): void {
+    streams.delete(id);
+    wanting.delete(id);
+    behindSinceMs.delete(id);
+  }
+
+  /** One page for the command whose turn it is (DE4). Never rejects. */
+  async function pull(): Promise<PullOutcome> {
+    const [id] = wanting;
+    if (stopped || id === undefined || !mayPull()) return 'idle';
+    wanting.delete(id);
+    const stream = streams.get(id);
+    if (stream?.mode !== 'pulling') return wanting.size > 0 ? 'more' : 'idle';
+    streams.set(id, beginPull(stream));
+    try {
+      const outcome = await pullOf(id, stream);
+      if (outcome !== 'more') return outcome;
+    } catch (error) {
+      log.debug({ sessionId, commandId: id, fault: messageOf(error) }, 'could not read a page');
+      if (streams.has(id)) wanting.add(id);
+      return 'failed';
+    }
+    return wanting.size > 0 ? 'more' : 'idle';
+  }
+
+  async function pullOf(id: CommandId, before: StreamState): Promise<PullOutcome> {
+    const page = await commands.readLog(id, { type: 'owner', sessionId, attachmentId }, before.sentSeq, PAGE_BYTES);
+    const stream = streams.get(id);
+    if (stopped || stream === undefined) return 'more';
+    switch (page.type) {
+      case 'unknown': {
+        const knownHead = Math.max(stream.knownHead, before.knownHead);
+        const text = tellExpired(id, { ...stream, knownHead }, now());
+        if (text !== undefined) send(text, address);
+        drop(id);
+        return 'more';
+      }
+      case 'not_owner':
+        meter.count('homing_stale_dropped_total', { where: 'read' });
+        drop(id);
+        return 'not_owner';
+      case 'page': {
+        const plan = planPage(id, stream, page, now());
+        if (plan.type === 'send') {
+          behindSinceMs.delete(id);
+          if (plan.texts.length > 0) send(plan.texts.join('\n'), address);
+          put(id, plan.state);
+          return 'more';
+        }
+        if (waitsForRepair(id, plan.ended)) {
+          wanting.add(id);
+          return 'failed';
+        }
+        const lost = tellLost(id, stream, plan, now());
+        send(lost.text, address);
+        put(id, lost.state);
+        return 'more';
+      }
+    }
+  }
+
+  function waitsForRepair(id: CommandId, ended: boolean): boolean {
+    const since = behindSinceMs.get(id);
+    if (since === undefined && !ended) behindSinceMs.set(id, performance.now());
+    const waits = !ended && (since === undefined || performance.now() - since < leaseMs);
+    if (!waits) behindSinceMs.delete(id);
+    return waits;
+  }
+
+  return {
+    address,
+    put,
+    drop,
+    pull,
+    get: (id: CommandId) => streams.get(id),
+    has: (id: CommandId) => streams.has(id),
+
+    /** Those that may send: their command may move away without this connection's doing. */
+    released: (): CommandId[] => [...streams].filter(([, stream]) => stream.mode !== 'held').map(([id]) => id),
+
+    /** Those whose end was not sent yet. */
+    outstanding: (): CommandId[] =>
+      [...streams].filter(([, { mode }]) => mode === 'live' || mode === 'pulling').map(([id]) => id),
+
+    /** A command whose entries may come before the answer that tells of it. */
+    expect(id: CommandId): void {
+      if (!streams.has(id)) streams.set(id, holdStream(0, 0));
+    },
+
+    release(id: CommandId): void {
+      const stream = streams.get(id);
+      if (stream?.mode === 'held') put(id, releaseStream(stream));
+    },
+
+    releaseAll(): void {
+      for (const [id, stream] of streams) if (stream.mode === 'held') put(id, releaseStream(stream));
+    },
+
+    /** Messages may have been lost. */
+    interruptAll(): void {
+      for (const [id, stream] of streams) put(id, interruptStream(stream));
+    },
+
+    /** Compares one stream with what a sweep found (DE7). */
+    compare(id: CommandId, head: SessionCheck['heads'][number]): void {
+      const stream = streams.get(id);
+      if (stream === undefined) return;
+      // Gone or another's: the log says which, and what to tell.
+      if (head?.owned !== true) put(id, interruptStream(stream));
+      else put(id, compareHead(stream, head.head, head.ended));
+    },
+
+    /** @returns whether this seq was sent, so that it can be acknowledged */
+    wasSent: (id: CommandId, seq: number): boolean => seq >= 1 && seq <= (streams.get(id)?.sentSeq ?? 0),
+
+    /** Everything of the command was consumed: nothing more is expected of it. */
+    acknowledged(id: CommandId, seq: number): void {
+      const stream = streams.get(id);
+      if (stream?.mode === 'done' && seq >= stream.sentSeq) drop(id);
+    },
+
+    /** Asks again for pages that had to wait. */
+    wake(): void {
+      if (wanting.size > 0) wantPull();
+    },
+
+    /** Highest seq of each running command, for `session.heartbeat`. */
+    heads(): Record<string, number> {
+      const heads: Record<string, number> = {};
+      for (const [id, stream] of streams) {
+        const head = Math.max(stream.sentSeq, stream.knownHead);
+        if (stream.mode !== 'done' && head > 0) heads[id] = head;
+      }
+      return heads;
+    },
+
+    stop(): void {
+      stopped = true;
+      wanting.clear();
+      streams.clear();
+      behindSinceMs.clear();
+    },
+  };
+}
