@@ -11,6 +11,7 @@ import { messageOf } from '../errors.js';
 import { signToken } from '../gateway/tokens.js';
 import { createLifecycle, type Lifecycle, onSignals } from '../lifecycle.js';
 import { createLog } from '../ops/log.js';
+import { serverSourcesOf } from '../redis/server-binary.js';
 import { type ReadyFacts, type Supervised, superviseChild } from './child.js';
 import { nodeEnvironment, nodePorts, workerEnvironment } from './child-environment.js';
 import { dataDirOf, ensureDataDir, readOrMakeSecret, readRunFile, removeRunFile, writeRunFile } from './data-dir.js';
@@ -121,7 +122,13 @@ async function startHousehold(
   // Asked here once, so that its absence is told once and not by every child.
   if (redisUrl !== undefined) await checkRedis(settings);
   else {
-    const redis = await startEmbeddedRedis({ dataDir, path: process.env.PATH ?? '', log });
+    const redis = await startEmbeddedRedis({
+      dataDir,
+      ...serverSourcesOf(process.env),
+      download: flags.download,
+      say,
+      log,
+    });
     if (life.state !== 'starting') {
       await redis.close();
       throw new Error('stopped during the start');
@@ -166,6 +173,9 @@ async function startHousehold(
   const lines = nodes.map(({ url, opsUrl }, i) => `gateway ${i}  ${url}\nops ${i}      ${opsUrl}\n`);
   process.stdout.write(`${lines.join('')}app        ${app}\nready\n`);
 }
+
+/** For people; stdout is for the lines that programs read. */
+const say = (sentence: string) => void process.stderr.write(`${sentence}\n`);
 
 /** Asks every child to end and waits for them, at most so long. */
 async function endChildren(children: readonly Supervised[], withinMs: number): Promise<void> {

@@ -51,7 +51,8 @@ async function firstPart(node: NodeAddress, id: string, tail: number | undefined
   }
   for (let tailBytes = FIRST_TAIL_BYTES; ; tailBytes *= 4) {
     const entries = await readToHead(node, id, tailBytes);
-    const complete = tailBytes >= MOST_TAIL_BYTES || (entries[0]?.seq ?? 1) === 1;
+    const first = entries.find((entry) => entry.type === 'output');
+    const complete = tailBytes >= MOST_TAIL_BYTES || first?.at === 0 || first === undefined;
     if (complete || countLines(entries) > tail) {
       return { entries: lastLines(entries, tail), nextSeq: nextAfter(entries, 1) };
     }

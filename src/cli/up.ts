@@ -11,6 +11,8 @@ export interface UpFlags {
   readonly nodes: number;
   readonly workers: number;
   readonly dataDir?: string;
+  /** False after --no-download. */
+  readonly download: boolean;
 }
 
 export function upCommand(): Command {
@@ -21,7 +23,7 @@ export function upCommand(): Command {
     .option('--nodes <count>', 'gateway nodes', wholeFrom(1), 1)
     .option('--workers <count>', 'workers', wholeFrom(0), 1)
     .option('--data-dir <dir>', "folder for Redis's data, the secret and run.json (HOMING_DATA_DIR)")
-    .option('--no-download', 'never fetch a Redis; this version uses the one on the PATH only')
+    .option('--no-download', 'never fetch a Redis: use the one on the PATH, or one fetched before')
     .addHelpText('after', '\nExample:\n  homing up --nodes 2 --workers 2')
     .action(async (flags: UpFlags) => {
       const overrides = { HOMING_PORT: flags.port, HOMING_OPS_PORT: flags.opsPort, HOMING_DATA_DIR: flags.dataDir };
