@@ -16,9 +16,20 @@ const ANSWER_TIMEOUT_MS = 1_000;
 /** Long enough for another that saw the same stale name to have taken it by now. */
 const SETTLE_MS = 50;
 const ATTEMPTS = 3;
+/** A holder that was killed this moment is still being taken down by the kernel. */
+const HOLDER_GONE_MS = 500;
+const ASK_AGAIN_MS = 50;
 
 /** @returns undefined when another process that lives holds it */
 export async function takeLock(socketPath: string): Promise<DataLock | undefined> {
+  for (let waitedMs = 0; ; waitedMs += ASK_AGAIN_MS) {
+    const lock = await tryLock(socketPath);
+    if (lock !== undefined || waitedMs >= HOLDER_GONE_MS) return lock;
+    await delay(ASK_AGAIN_MS);
+  }
+}
+
+async function tryLock(socketPath: string): Promise<DataLock | undefined> {
   const mine = randomBytes(16).toString('hex');
   for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
     const server = await listen(socketPath, mine);

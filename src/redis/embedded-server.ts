@@ -12,14 +12,18 @@ import type { Log } from '../domain/ports.js';
 import { AppError, messageOf } from '../errors.js';
 import { createRedis, parseRedisUrl, waitForRedis } from './connections.js';
 import { isListening, takeLock } from './data-lock.js';
-import { findServer } from './server-binary.js';
+import { folderFault } from './folder-faults.js';
+import { findOrFetchServer, type ServerBinary, type ServerSources } from './server-binary.js';
 import { type ServerProcess, startServer } from './server-process.js';
+import { bareLine, isTroubleOver, type TroubleFacts, troubleIn } from './server-troubles.js';
 
-export interface EmbeddedRedisOptions {
+export interface EmbeddedRedisOptions extends ServerSources {
   /** Made if absent. The data is in `redis/` inside, the socket in `run/`. */
   readonly dataDir: string;
-  /** Where to look for redis-server or valkey-server: the PATH. */
-  readonly path: string;
+  /** False: no server is fetched. True unless given. */
+  readonly download?: boolean;
+  /** Gets a sentence for people when a server is passed over or fetched. Logged unless given. */
+  readonly say?: (sentence: string) => void;
   readonly log: Log;
 }
 
@@ -43,24 +47,43 @@ const RESTART_LAST_MS = 5_000;
  * Resolves when Redis takes commands.
  * @throws AppError REDIS_UNAVAILABLE with a sentence for people: no server found, folder in use, or it did not start
  */
-export async function startEmbeddedRedis({ dataDir, path, log }: EmbeddedRedisOptions): Promise<EmbeddedRedis> {
-  const program = await findServer(path);
+export async function startEmbeddedRedis(options: EmbeddedRedisOptions): Promise<EmbeddedRedis> {
+  const { dataDir, path, log, download = true, say = (sentence) => log.info({}, sentence) } = options;
   const folders = await makeFolders(dataDir);
   const lock = await takeLock(join(folders.run, 'lock.sock'));
   if (lock === undefined) throw inUse(dataDir);
+  let binary: ServerBinary;
+  try {
+    binary = await findOrFetchServer({ ...options, download, say });
+  } catch (error) {
+    await lock.close();
+    throw error;
+  }
   const socketPath = join(folders.run, 'redis.sock');
   const password = randomBytes(24).toString('base64url');
   const url = `unix://:${password}@${socketPath.split('/').map(encodeURIComponent).join('/')}`;
   let server: ServerProcess | undefined;
   let closing: Promise<void> | undefined;
+  const facts = { dataFolder: folders.data, version: binary.version };
+
+  // Redis stays up without room for its file and refuses writes; nobody would know why.
+  const tellTrouble = (line: string) => {
+    const trouble = troubleIn(line, facts);
+    if (trouble?.passing === true) log.error({ said: bareLine(line) }, trouble.sentence);
+    if (isTroubleOver(line)) log.info({}, 'The embedded Redis can write again');
+  };
 
   const launch = async () => {
-    const started = startServer(program, path, configuration(folders.data, socketPath, password));
+    const config = configuration(folders.data, socketPath, password);
+    const started = startServer({ binary, path, config, onLine: tellTrouble });
     server = started;
-    await answering(url, started);
+    await answering(url, started, facts);
     void started.ended.then((said) => {
       if (closing !== undefined) return;
-      log.error({ said }, 'The embedded Redis ended by itself, starting it again');
+      log.error(
+        { said: troubleIn(said, facts)?.sentence ?? said },
+        'The embedded Redis ended by itself, starting it again',
+      );
       void relaunch();
     });
   };
@@ -119,11 +142,12 @@ function configuration(dataFolder: string, socketPath: string, password: string)
   ].join('\n');
 }
 
-async function answering(url: string, server: ServerProcess): Promise<void> {
+async function answering(url: string, server: ServerProcess, facts: TroubleFacts): Promise<void> {
   const redis = createRedis(parseRedisUrl(url), 'commands', quiet);
   try {
     const ended = server.ended.then((said) => {
-      throw new AppError('REDIS_UNAVAILABLE', `The embedded Redis did not start: ${lastLine(said)}`);
+      const why = troubleIn(said, facts)?.sentence ?? (bareLine(said.split('\n').at(-1) ?? '') || 'it said nothing');
+      throw new AppError('REDIS_UNAVAILABLE', `The embedded Redis did not start: ${why}`);
     });
     await Promise.race([waitForRedis(redis, START_TIMEOUT_MS), ended]);
   } catch (error) {
@@ -142,18 +166,22 @@ async function earlierGone(socketPath: string, dataDir: string): Promise<void> {
 }
 
 async function makeFolders(dataDir: string): Promise<{ data: string; run: string }> {
-  await mkdir(dataDir, { recursive: true, mode: 0o700 });
-  // One folder has one lock, whatever link leads to it.
-  const base = await realpath(dataDir);
-  const data = join(base, 'redis');
-  await makePrivate(data);
-  let run = join(base, 'run');
-  if (Buffer.byteLength(join(run, 'redis.sock')) > MAX_SOCKET_PATH_BYTES) {
-    const digest = createHash('sha256').update(base).digest('hex').slice(0, 16);
-    run = join(tmpdir(), `homing-${digest}`);
+  try {
+    await mkdir(dataDir, { recursive: true, mode: 0o700 });
+    // One folder has one lock, whatever link leads to it.
+    const base = await realpath(dataDir);
+    const data = join(base, 'redis');
+    await makePrivate(data);
+    let run = join(base, 'run');
+    if (Buffer.byteLength(join(run, 'redis.sock')) > MAX_SOCKET_PATH_BYTES) {
+      const digest = createHash('sha256').update(base).digest('hex').slice(0, 16);
+      run = join(tmpdir(), `homing-${digest}`);
+    }
+    await makePrivate(run);
+    return { data, run };
+  } catch (error) {
+    throw folderFault(error, 'The data folder', dataDir, 'choose another with --data-dir.');
   }
-  await makePrivate(run);
-  return { data, run };
 }
 
 /** @throws AppError REDIS_UNAVAILABLE when the folder is another user's or a link, as in a shared /tmp */
@@ -175,8 +203,6 @@ function quoted(value: string): string {
 
 /** That it does not answer yet is no news while it starts. */
 const quiet: Log = { debug() {}, info() {}, warn() {}, error() {}, child: () => quiet };
-
-const lastLine = (text: string) => text.split('\n').at(-1)?.trim() || 'it said nothing';
 
 const inUse = (dataDir: string) =>
   new AppError(

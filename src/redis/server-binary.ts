@@ -1,59 +1,56 @@
-/** Finds a Redis to start: redis-server 7 or later, or valkey-server, on a PATH that is given. */
-import { execFile } from 'node:child_process';
-import { constants } from 'node:fs';
-import { access } from 'node:fs/promises';
-import { delimiter, isAbsolute, join } from 'node:path';
-import { promisify } from 'node:util';
+/**
+ * Finds a Redis to start, in this order: redis-server or valkey-server, 7 or later, on the PATH; one fetched before into the
+ * cache folder; on Debian and its kin the distribution's own packages, fetched into that folder. What is passed over is said.
+ */
 import { AppError } from '../errors.js';
+import { findKept } from './server-cache.js';
+import { fetchServer } from './server-fetch.js';
+import { type FindOptions, programsOn } from './server-sources.js';
+import { isNewEnough, LEAST_MAJOR_VERSION, type ServerBinary, versionOf } from './server-version.js';
+
+export type { FindOptions, ServerSources } from './server-sources.js';
+export { serverSourcesOf } from './server-sources.js';
+export type { ServerBinary } from './server-version.js';
 
 const NAMES = ['redis-server', 'valkey-server'];
-/** Sharded channels came with 7. */
-const LEAST_MAJOR_VERSION = 7;
-const VERSION_TIMEOUT_MS = 5_000;
-
-const HOW_TO_INSTALL = `Install one, or set HOMING_REDIS_URL:
-  apt:     sudo apt-get install redis-server
-  brew:    brew install redis
-  docker:  docker run -d -p 127.0.0.1:6379:6379 redis:7, then HOMING_REDIS_URL=redis://127.0.0.1:6379`;
 
 /**
- * @returns the absolute path of the first that is new enough
- * @throws AppError REDIS_UNAVAILABLE with a sentence and how to install one
+ * @throws AppError REDIS_UNAVAILABLE with what was found, why nothing was fetched, and how to install one
  */
-export async function findServer(searchPath: string): Promise<string> {
+export async function findOrFetchServer(options: FindOptions): Promise<ServerBinary> {
+  const { path, cacheDir, download, say } = options;
   const tooOld: string[] = [];
-  for (const folder of searchPath.split(delimiter).filter(isAbsolute)) {
-    for (const name of NAMES) {
-      const file = join(folder, name);
-      if (!(await isExecutable(file))) continue;
-      const version = await versionOf(file);
-      if (version !== undefined && Number.parseInt(version, 10) >= LEAST_MAJOR_VERSION) return file;
-      tooOld.push(`${file} (${version ?? 'version unknown'})`);
-    }
+  for await (const file of programsOn(path, NAMES)) {
+    const version = await versionOf(file);
+    if (isNewEnough(version)) return { file, version };
+    const what = version === undefined ? 'does not say its version' : `is version ${version}`;
+    tooOld.push(`${file} ${what}`);
+    say(`${file} ${what} and is passed over: Homing needs ${LEAST_MAJOR_VERSION} or later.`);
   }
-  const found = tooOld.length === 0 ? '' : ` Found only ${tooOld.join(', ')}.`;
-  throw new AppError(
+  const kept = await findKept(cacheDir, say);
+  if (kept !== undefined) return kept;
+  const why = download ? await fetchOrWhyNot(options) : 'Fetching one is switched off (--no-download).';
+  if (typeof why !== 'string') return why;
+  throw noServer(tooOld, why);
+}
+
+async function fetchOrWhyNot(options: FindOptions): Promise<ServerBinary | string> {
+  try {
+    return await fetchServer(options);
+  } catch (error) {
+    if (error instanceof AppError) return error.message;
+    throw error;
+  }
+}
+
+function noServer(tooOld: readonly string[], why: string): AppError {
+  const found = tooOld.map((sentence) => ` ${sentence}.`).join('');
+  return new AppError(
     'REDIS_UNAVAILABLE',
-    `No redis-server of version ${LEAST_MAJOR_VERSION} or later and no valkey-server is on the PATH.${found} ${HOW_TO_INSTALL}`,
+    `There is no redis-server or valkey-server of version ${LEAST_MAJOR_VERSION} or later.${found} ${why}
+Install one, or set HOMING_REDIS_URL:
+  apt:     sudo apt-get install redis-server
+  brew:    brew install redis
+  docker:  docker run -d -p 127.0.0.1:6379:6379 redis:7, then HOMING_REDIS_URL=redis://127.0.0.1:6379`,
   );
-}
-
-async function isExecutable(file: string): Promise<boolean> {
-  try {
-    await access(file, constants.X_OK);
-    return true;
-  } catch {
-    // Absent or not for us: either way the next folder is asked.
-    return false;
-  }
-}
-
-async function versionOf(file: string): Promise<string | undefined> {
-  try {
-    const { stdout } = await promisify(execFile)(file, ['--version'], { timeout: VERSION_TIMEOUT_MS, env: {} });
-    return /\bv=(\d+\.\d+\.\d+)/.exec(stdout)?.[1];
-  } catch {
-    // It does not even start: listed as unknown.
-    return undefined;
-  }
 }

@@ -4,6 +4,7 @@
  */
 import { spawn } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { ServerBinary } from './server-version.js';
 
 export interface ServerProcess {
   /** Resolves when it is gone, with the last of what it said. */
@@ -16,12 +17,15 @@ const STOP_TIMEOUT_MS = 15_000;
 const KEPT_OUTPUT_CHARACTERS = 4_000;
 
 /**
- * `$1` is the server; its settings come on descriptor 3. SIGTERM is a SHUTDOWN for it, and it gets 10 s.
+ * `$1` is the server, `$2` the folders of libraries that only it needs; its settings come on descriptor 3. SIGTERM is a SHUTDOWN for it, and it gets 10 s.
  * `--port 0` keeps a server whose settings never came from listening anywhere.
  */
 const LIFELINE = `
 exec 4<&0
-"$1" - --port 0 <&3 3<&- 4<&- &
+(
+  [ -z "$2" ] || export LD_LIBRARY_PATH="$2"
+  exec "$1" - --port 0
+) <&3 3<&- 4<&- &
 server=$!
 exec 3<&-
 (
@@ -39,18 +43,31 @@ kill "$watcher" 2>/dev/null
 exit "$status"
 `;
 
-/** @param searchPath the PATH of the shell; nothing else of our environment is passed on, since it may hold secrets */
-export function startServer(program: string, searchPath: string, config: string): ServerProcess {
-  const child = spawn('/bin/sh', ['-c', LIFELINE, 'homing-redis', program], {
+export interface ServerProcessOptions {
+  readonly binary: ServerBinary;
+  /** The PATH of the shell; nothing else of our environment is passed on, since it may hold secrets. */
+  readonly path: string;
+  /** Lines of redis.conf. */
+  readonly config: string;
+  /** Gets each line it says. */
+  onLine?(line: string): void;
+}
+
+export function startServer({ binary, path, config, onLine }: ServerProcessOptions): ServerProcess {
+  const child = spawn('/bin/sh', ['-c', LIFELINE, 'homing-redis', binary.file, binary.libraryPath ?? ''], {
     stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
     // A session of its own: Ctrl-C in the terminal is ours to handle, and Redis stays until we are done.
     detached: true,
-    env: { PATH: searchPath },
+    env: { PATH: path },
   });
   let said = '';
   for (const stream of [child.stdout, child.stderr]) {
+    let line = '';
     stream?.setEncoding('utf8').on('data', (text: string) => {
       said = (said + text).slice(-KEPT_OUTPUT_CHARACTERS);
+      const lines = (line + text).split('\n');
+      line = (lines.pop() ?? '').slice(-KEPT_OUTPUT_CHARACTERS);
+      for (const whole of lines) onLine?.(whole);
     });
   }
   const settings = child.stdio[3];

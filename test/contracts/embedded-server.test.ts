@@ -20,6 +20,7 @@ const path = process.env.PATH ?? '';
 let base: string;
 let program: string;
 let dataDir: string;
+let cacheDir: string;
 let count = 0;
 
 beforeAll(async () => {
@@ -35,6 +36,7 @@ beforeAll(async () => {
       rolldownOptions: { output: { entryFileNames: 'embedded-redis.mjs' } },
     },
   });
+  cacheDir = join(base, 'cache');
   program = join(base, 'program', 'embedded-redis.mjs');
 }, 60_000);
 beforeEach(() => {
@@ -43,7 +45,7 @@ beforeEach(() => {
 });
 afterAll(() => rm(base, { recursive: true, force: true }));
 
-const start = (folder = dataDir) => startEmbeddedRedis({ dataDir: folder, path, log: silent });
+const start = (folder = dataDir) => startEmbeddedRedis({ dataDir: folder, path, cacheDir, log: silent });
 
 async function connect(url: string): Promise<Redis> {
   const redis = createRedis(parseRedisUrl(url), 'commands', silent) as Redis;
@@ -187,12 +189,14 @@ test('started again by itself when it dies alone, with the same URL and data', a
 test('without a server on the PATH, or with one too old, the error says how to get one', async () => {
   const bin = join(base, `bin-${count}`);
   await mkdir(bin);
-  const missing = startEmbeddedRedis({ dataDir, path: bin, log: silent });
+  const missing = startEmbeddedRedis({ dataDir, path: bin, cacheDir, download: false, log: silent });
   await expect(missing).rejects.toMatchObject({ code: 'REDIS_UNAVAILABLE' });
   for (const line of [/^ {2}apt: /m, /^ {2}brew: /m, /^ {2}docker: /m]) await expect(missing).rejects.toThrow(line);
   await writeFile(join(bin, 'redis-server'), '#!/bin/sh\necho "Redis server v=6.2.14 sha=0:0 malloc=libc bits=64"\n');
   await chmod(join(bin, 'redis-server'), 0o755);
-  await expect(startEmbeddedRedis({ dataDir, path: bin, log: silent })).rejects.toThrow(/6\.2\.14/);
+  await expect(startEmbeddedRedis({ dataDir, path: bin, cacheDir, download: false, log: silent })).rejects.toThrow(
+    /6\.2\.14/,
+  );
 });
 
 test('a server that does not start is told with its own last words, and leaves the folder free', async () => {
@@ -204,7 +208,7 @@ test('a server that does not start is told with its own last words, and leaves t
     '#!/bin/sh\n[ "$1" = --version ] && { echo "Redis server v=7.2.0"; exit; }\necho "no such luck"\nexit 3\n',
   );
   await chmod(file, 0o755);
-  const failed = startEmbeddedRedis({ dataDir, path: bin, log: silent });
+  const failed = startEmbeddedRedis({ dataDir, path: bin, cacheDir, download: false, log: silent });
   await expect(failed).rejects.toThrow('The embedded Redis did not start: no such luck');
   await (await start()).close();
 });

@@ -2,9 +2,9 @@
 import { startEmbeddedRedis } from '../../src/redis/embedded-server.js';
 
 const silent = { debug() {}, info() {}, warn() {}, error() {}, child: () => silent };
-const [dataDir = '', path = ''] = process.argv.slice(2);
+const [dataDir = '', path = '', cacheDir = ''] = process.argv.slice(2);
 try {
-  const redis = await startEmbeddedRedis({ dataDir, path, log: silent });
+  const redis = await startEmbeddedRedis({ dataDir, path, cacheDir, download: false, log: silent });
   console.log(redis.url);
   process.stdin.resume().on('end', () => void redis.close());
 } catch (error) {
