@@ -1,28 +1,17 @@
 /**
- * One WebSocket: decode, ask, send. It knows no rules; what a request means is decided by its handler. Requests that
- * come while the session is being opened wait for it, so a client need not.
+ * One WebSocket: decode, ask, send. It knows no rules; what a request means is decided by its handler.
  */
 import type { Socket } from 'node:net';
 import type { WebSocket } from 'ws';
-import { AppError, messageOf } from '../errors.js';
 import { CLOSE } from '../protocol/close-codes.js';
-import {
-  errorText,
-  type Incoming,
-  notificationText,
-  parseFrame,
-  RPC,
-  type RpcId,
-  resultText,
-  rpcError,
-} from '../protocol/codec.js';
+import { errorText, type Incoming, notificationText, parseFrame } from '../protocol/codec.js';
 import { LIMITS } from '../protocol/limits.js';
-import { describeIssue, type MethodName, type MethodParams, methods, outputAck } from '../protocol/methods.js';
+import { outputAck } from '../protocol/methods.js';
 import type { Claims } from '../protocol/token.js';
-import type { Answer, Caller, Node } from './handlers/context.js';
-import { handlers, type OpeningMethod, openingHandlers } from './handlers/index.js';
+import type { Caller, Node } from './handlers/context.js';
 import { createHeartbeat } from './heartbeat.js';
 import { type Address, createOutbox } from './outbox.js';
+import { type Answered, createRequests } from './requests.js';
 import type { Holding } from './session-table.js';
 import { createTokenClock } from './token-clock.js';
 import { createViewers } from './viewers.js';
@@ -38,9 +27,6 @@ export interface Connection {
   readonly gone: Promise<void>;
 }
 
-const isOpening = (method: string): method is OpeningMethod => method in openingHandlers;
-const isMethod = (method: string): method is MethodName => Object.hasOwn(methods, method);
-
 /** @param claims of the upgrade's header, where it had a token */
 export function createConnection(
   node: Node,
@@ -52,11 +38,9 @@ export function createConnection(
   const id = Buffer.from(ports.chance.bytes(9)).toString('base64url');
   const random = () => ports.chance.random();
   let holding: Holding | undefined;
-  let opening: Promise<unknown> | undefined;
   let batches = false;
   let inFlight = 0;
   let ending = false;
-  let redisFailed = false;
 
   // -------------------------------------------------------------------------------------------------------- sending
 
@@ -114,7 +98,7 @@ export function createConnection(
   });
   const openTimer = setTimeout(() => {
     if (holding !== undefined) return;
-    if (redisFailed) end(CLOSE.TRY_LATER, 'Redis does not answer');
+    if (requests.redisFailed()) end(CLOSE.TRY_LATER, 'Redis does not answer');
     else end(CLOSE.UNAUTHENTICATED, `no session was opened within ${LIMITS.openWithinMs} ms`);
   }, LIMITS.openWithinMs);
 
@@ -138,6 +122,8 @@ export function createConnection(
     },
     isGone: () => ending || socket.readyState !== socket.OPEN,
   };
+
+  const requests = createRequests(node, caller, () => holding?.session);
 
   function answersPing(timeoutMs: number): Promise<boolean> {
     return new Promise((resolve) => {
@@ -166,60 +152,17 @@ export function createConnection(
     else if (!busy && socket.isPaused) socket.resume();
   }
 
-  async function ask(method: string, params: unknown): Promise<Answer> {
-    if (!isMethod(method)) throw new MethodNotFound(method);
-    if (isOpening(method)) {
-      if (holding !== undefined || opening !== undefined) throw new AlreadyOpen();
-      const opened = openingHandlers[method](node, caller, parseParams(method, params) as never);
-      opening = opened;
-      return opened.finally(() => {
-        opening = undefined;
-      });
-    }
-    // A failed opening is answered to its own request.
-    await opening?.catch(() => undefined);
-    if (holding === undefined || claims === undefined || ending) {
-      throw new AppError('UNAUTHENTICATED', 'open or resume a session first');
-    }
-    const parsed = parseParams(method, params);
-    return handlers[method](node, { caller, claims, session: holding.session }, parsed as never);
-  }
-
-  /** @returns the text of the answer, and what follows when it has left */
-  async function answer(message: Incoming & { type: 'request' }): Promise<{ text: string; afterwards?: () => void }> {
-    try {
-      const { result, afterwards } = await ask(message.method, message.params);
-      const text = resultText(message.id, result);
-      return afterwards === undefined ? { text } : { text, afterwards };
-    } catch (error) {
-      return { text: errorText(message.id, describe(error, message.method, message.id)) };
-    }
-  }
-
-  function describe(error: unknown, method: string, requestId: RpcId) {
-    if (error instanceof MethodNotFound) return { code: RPC.METHOD_NOT_FOUND, message: error.message };
-    if (error instanceof AlreadyOpen) return { code: RPC.INVALID_REQUEST, message: error.message };
-    if (error instanceof AppError) {
-      redisFailed = error.code === 'REDIS_UNAVAILABLE';
-      meter.count('homing_requests_refused_total', { code: error.code });
-      return rpcError(error);
-    }
-    meter.count('homing_internal_errors_total');
-    log.error({ connectionId: id, method, requestId, fault: messageOf(error) }, 'a request failed by our own fault');
-    return { code: RPC.INTERNAL, message: 'internal error' };
-  }
-
   function onNotification(method: string, params: unknown): void {
     if (method !== 'output.ack') return;
     const parsed = outputAck.safeParse(params);
     if (parsed.success) holding?.session.ack(parsed.data.cursors);
   }
 
-  async function serve(message: Incoming): Promise<{ text: string; afterwards?: () => void } | undefined> {
+  async function serve(message: Incoming): Promise<Answered | undefined> {
     switch (message.type) {
       case 'request': {
         inFlight += 1;
-        const answered = await answer(message);
+        const answered = await requests.answer(message);
         inFlight -= 1;
         return answered;
       }
@@ -233,7 +176,7 @@ export function createConnection(
     }
   }
 
-  function reply(answered: { text: string; afterwards?: () => void } | undefined): void {
+  function reply(answered: Answered | undefined): void {
     if (answered === undefined) return;
     outbox.answer(answered.text);
     answered.afterwards?.();
@@ -275,24 +218,4 @@ export function createConnection(
   });
 
   return { end, notify, gone };
-}
-
-class MethodNotFound extends Error {
-  constructor(method: string) {
-    super(`there is no method "${method.slice(0, 64)}"`);
-  }
-}
-
-class AlreadyOpen extends Error {
-  constructor() {
-    super('this connection has opened its session already');
-  }
-}
-
-/** @throws AppError INVALID_PARAMS naming the field */
-function parseParams<M extends MethodName>(method: M, params: unknown) {
-  const parsed = methods[method].safeParse(params);
-  if (parsed.success) return parsed.data as MethodParams<M>;
-  const { message, field } = describeIssue(parsed.error);
-  throw new AppError('INVALID_PARAMS', message, field === undefined ? {} : { field });
 }

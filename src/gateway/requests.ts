@@ -1,0 +1,97 @@
+/** From a request to the text of its answer: method, shape, session, handler; every failure becomes its JSON-RPC error. */
+import { AppError, messageOf } from '../errors.js';
+import { errorText, RPC, type RpcError, type RpcId, resultText, rpcError } from '../protocol/codec.js';
+import { describeIssue, type MethodName, type MethodParams, methods } from '../protocol/methods.js';
+import type { AttachedSession } from './attached-session.js';
+import type { Answer, Caller, Node } from './handlers/context.js';
+import { handlers, type OpeningMethod, openingHandlers } from './handlers/index.js';
+
+export interface Answered {
+  readonly text: string;
+  /** To be called when the text is in the outbox. */
+  readonly afterwards?: () => void;
+}
+
+export interface Requests {
+  /** Never rejects. */
+  answer(request: { readonly id: RpcId; readonly method: string; readonly params: unknown }): Promise<Answered>;
+  /** The last refusal was for want of Redis. */
+  redisFailed(): boolean;
+}
+
+const isOpening = (method: string): method is OpeningMethod => Object.hasOwn(openingHandlers, method);
+const isMethod = (method: string): method is MethodName => Object.hasOwn(methods, method);
+
+/** A fault with a code of JSON-RPC's own. */
+class RpcFault extends Error {
+  readonly code: number;
+  constructor(code: number, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** @param session what the connection holds, once it does */
+export function createRequests(node: Node, caller: Caller, session: () => AttachedSession | undefined): Requests {
+  let opening: Promise<unknown> | undefined;
+  let redisFailed = false;
+
+  async function ask(method: string, params: unknown): Promise<Answer> {
+    if (!isMethod(method)) throw new RpcFault(RPC.METHOD_NOT_FOUND, `there is no method "${method.slice(0, 64)}"`);
+    if (isOpening(method)) return open(method, params);
+    // Sent before the answer to open: it waits, so that a client need not. A failed opening is answered for itself.
+    await opening?.catch(() => undefined);
+    const held = session();
+    const claims = caller.claims();
+    if (held === undefined || claims === undefined || held.isOver()) {
+      throw new AppError('UNAUTHENTICATED', 'open or resume a session first');
+    }
+    return handlers[method](node, { caller, claims, session: held }, parseParams(method, params) as never);
+  }
+
+  async function open(method: OpeningMethod, params: unknown): Promise<Answer> {
+    if (session() !== undefined || opening !== undefined) {
+      throw new RpcFault(RPC.INVALID_REQUEST, 'this connection has opened its session already');
+    }
+    const opened = openingHandlers[method](node, caller, parseParams(method, params) as never);
+    opening = opened;
+    try {
+      return await opened;
+    } finally {
+      opening = undefined;
+    }
+  }
+
+  function describe(error: unknown, method: string): RpcError {
+    if (error instanceof RpcFault) return { code: error.code, message: error.message };
+    if (error instanceof AppError) {
+      redisFailed = error.code === 'REDIS_UNAVAILABLE';
+      node.meter.count('homing_requests_refused_total', { code: error.code });
+      return rpcError(error);
+    }
+    node.meter.count('homing_internal_errors_total');
+    node.log.error({ connectionId: caller.id, method, fault: messageOf(error) }, 'a request failed by our own fault');
+    return { code: RPC.INTERNAL, message: 'internal error' };
+  }
+
+  return {
+    async answer({ id, method, params }) {
+      try {
+        const { result, afterwards } = await ask(method, params);
+        const text = resultText(id, result);
+        return afterwards === undefined ? { text } : { text, afterwards };
+      } catch (error) {
+        return { text: errorText(id, describe(error, method)) };
+      }
+    },
+    redisFailed: () => redisFailed,
+  };
+}
+
+/** @throws AppError INVALID_PARAMS naming the field */
+function parseParams<M extends MethodName>(method: M, params: unknown): MethodParams<M> {
+  const parsed = methods[method].safeParse(params);
+  if (parsed.success) return parsed.data as MethodParams<M>;
+  const { message, field } = describeIssue(parsed.error);
+  throw new AppError('INVALID_PARAMS', message, field === undefined ? {} : { field });
+}

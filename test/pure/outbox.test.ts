@@ -1,0 +1,87 @@
+import type { Socket } from 'node:net';
+import { expect, test } from 'vitest';
+import type { WebSocket } from 'ws';
+import { type Address, createOutbox } from '../../src/gateway/outbox.js';
+
+/** A socket whose peer takes what is sent only when told to. */
+function setUp(options: { limitBytes?: number; permits?: (address: Address) => boolean } = {}) {
+  const frames: string[] = [];
+  const callbacks: (() => void)[] = [];
+  let rooms = 0;
+  const socket = {
+    send(data: Buffer, _options: object, done: () => void) {
+      frames.push(data.toString());
+      callbacks.push(done);
+    },
+  } as unknown as WebSocket;
+  const stream = { cork() {}, uncork() {} } as unknown as Socket;
+  const outbox = createOutbox({
+    socket,
+    stream,
+    limitBytes: options.limitBytes ?? 1_000,
+    permits: options.permits ?? (() => true),
+    onRoom() {
+      rooms += 1;
+    },
+  });
+  const turn = () => new Promise((resolve) => setImmediate(resolve));
+  const take = () => {
+    for (const done of callbacks.splice(0)) done();
+  };
+  return { outbox, frames, turn, take, rooms: () => rooms };
+}
+
+const mine: Address = { type: 'owner', sessionId: 's', attachmentId: 'a' };
+const other: Address = { type: 'owner', sessionId: 't', attachmentId: 'a' };
+
+test('what is put in leaves in the same order, each notification in its own frame', async () => {
+  const { outbox, frames, turn } = setUp();
+  outbox.answer('{"id":1}');
+  outbox.entries('{"seq":1}\n{"seq":2}', mine);
+  outbox.notice('{"n":1}');
+  await turn();
+  expect(frames).toEqual(['{"id":1}', '{"seq":1}', '{"seq":2}', '{"n":1}']);
+});
+
+test('where batches were asked for, notifications of one turn are one array, and answers stay alone', async () => {
+  const { outbox, frames, turn } = setUp();
+  outbox.useBatches();
+  outbox.entries('{"seq":1}\n{"seq":2}', mine);
+  outbox.notice('{"n":1}');
+  outbox.answer('{"id":1}');
+  outbox.entries('{"seq":3}', mine);
+  await turn();
+  expect(frames).toEqual(['[{"seq":1},{"seq":2},{"n":1}]', '{"id":1}', '{"seq":3}']);
+});
+
+test('[IS2] an entry for another session is not sent, whoever put it in', async () => {
+  const { outbox, frames, turn } = setUp({ permits: (address) => address === mine });
+  outbox.entries('{"seq":1}', other);
+  outbox.entries('{"seq":2}', mine);
+  await turn();
+  expect(frames).toEqual(['{"seq":2}']);
+  expect(outbox.waitingBytes()).toBe('{"seq":2}'.length);
+});
+
+test('[DE5] there is no room above the limit, and again when half of it was taken', async () => {
+  const { outbox, turn, take, rooms } = setUp({ limitBytes: 10 });
+  expect(outbox.room()).toBe(true);
+  outbox.entries('éééééé', mine); // twelve bytes, six characters
+  expect(outbox.waitingBytes()).toBe(12);
+  expect(outbox.room()).toBe(false);
+  await turn();
+  expect(rooms()).toBe(0);
+  take();
+  expect(rooms()).toBe(1);
+  expect(outbox.room()).toBe(true);
+  expect([outbox.waitingBytes(), outbox.takenBytes()]).toEqual([0, 12]);
+});
+
+test('after it was closed nothing leaves', async () => {
+  const { outbox, frames, turn } = setUp();
+  outbox.notice('{"n":1}');
+  outbox.close();
+  outbox.notice('{"n":2}');
+  await turn();
+  expect(frames).toEqual([]);
+});
