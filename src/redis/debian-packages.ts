@@ -25,18 +25,23 @@ export interface DebianPackages {
   closure(name: string): Promise<string[]>;
   /** Reads the package lists anew, into our own folder, and uses those from now on. */
   refresh(): Promise<void>;
-  /** Unpacks into `target`, which is made. @throws AppError REDIS_UNAVAILABLE with apt's last words */
-  unpack(packages: readonly DebianPackage[], target: string): Promise<void>;
+  /** Unpacks each into its folder, which is made. @throws AppError REDIS_UNAVAILABLE with apt's last words */
+  unpack(packages: readonly DebianPackage[], folderOf: (name: string) => string): Promise<void>;
 }
 
 const ASK_TIMEOUT_MS = 60_000;
 const DOWNLOAD_TIMEOUT_MS = 10 * 60_000;
 const MAX_OUTPUT_BYTES = 32 * 1024 * 1024;
 
-/** Read after the system's own settings, so it can take back the commands they attach to an update. */
+/**
+ * Read after the system's own settings, so it can take back the commands they attach to an update. Container images switch
+ * off the binary caches, and then each question costs a second.
+ */
 const SETTINGS = `#clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
+Dir::Cache::pkgcache "pkgcache.bin";
+Dir::Cache::srcpkgcache "srcpkgcache.bin";
 APT::Sandbox::User "root";
 Acquire::Languages "none";
 Acquire::Retries "2";
@@ -97,14 +102,15 @@ export async function createDebianPackages(options: DebianPackagesOptions): Prom
       await run('apt-get', [...common, ...lists, 'update'], DOWNLOAD_TIMEOUT_MS);
     },
 
-    async unpack(packages, target) {
+    async unpack(packages, folderOf) {
       downloads += 1;
       const into = join(folder, `download-${downloads}`);
       await mkdir(into);
-      await mkdir(target, { recursive: true });
       const exact = packages.map(({ name, version }) => `${name}=${version}`);
       await run('apt-get', [...common, ...lists, 'download', ...exact], DOWNLOAD_TIMEOUT_MS, into);
       for (const file of await readdir(into)) {
+        const target = folderOf(file.replace(/_.*/, ''));
+        await mkdir(target, { recursive: true });
         await run('dpkg-deb', ['-x', join(into, file), target], ASK_TIMEOUT_MS);
       }
     },

@@ -35,7 +35,7 @@ export async function fetchServer(options: FindOptions): Promise<ServerBinary> {
     const build = { packages, folder: join(draft, 'server'), ...options };
     const built = await buildServer(build);
     const server = await keep(cacheDir, build.folder, built.version, built.file, built.libraries);
-    say(`Redis ${server.version} is ready: ${server.file}`);
+    say(`The server ${server.version} is ready: ${server.file}`);
     return server;
   } catch (error) {
     throw folderFault(error, 'The cache folder', cacheDir, 'choose another with XDG_CACHE_HOME.');
@@ -98,7 +98,7 @@ async function buildFrom(build: Build, server: DebianPackage): Promise<Built> {
   say(
     `Fetching ${title} (${sizeOf(together)}) from this system's package sources into ${cacheDir}; nothing is installed.`,
   );
-  await packages.unpack(together, folder);
+  await packages.unpack(together, () => folder);
   const file = join(folder, 'usr', 'bin', server.name);
   if (!(await isInside(folder, file))) throw impossible(`The package ${server.name} does not hold its program.`);
   const others = offered.filter(({ name, source }) => source !== server.source && name.startsWith('lib'));
@@ -120,10 +120,11 @@ async function fetchLibraries(build: Build, file: string, offered: readonly Debi
     if (next.length === 0)
       throw impossible(`The server lacks ${missing.join(', ')}, and no package of its own has it.`);
     say(`It needs ${next.map(({ name }) => name).join(', ')} too (${sizeOf(next)}).`);
-    for (const library of next) left.delete(library);
+    const folderOf = (name: string) => join(folder, 'libraries', name);
+    await packages.unpack(next, folderOf);
     for (const library of next) {
-      const target = join(folder, 'libraries', library.name);
-      await packages.unpack([library], target);
+      left.delete(library);
+      const target = folderOf(library.name);
       const holding = await foldersHolding(target, missing);
       libraries.push(...holding);
       // Only what is missing may shadow the system's own: a C library of another build would break the program.

@@ -6,6 +6,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { testServer } from './server.js';
 
 export interface TestRedis extends AsyncDisposable {
   readonly url: string;
@@ -110,7 +111,9 @@ async function launch(folder: string, host: string, port: number, config: readon
     'maxmemory-policy noeviction',
     ...config,
   ];
-  const child = spawn('redis-server', ['-'], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const { file, libraryPath } = await testServer();
+  const env = libraryPath === undefined ? {} : { LD_LIBRARY_PATH: libraryPath };
+  const child = spawn(file, ['-'], { stdio: ['pipe', 'pipe', 'inherit'], env });
   child.stdin.end(lines.join('\n'));
   const killWithTest = () => void child.kill('SIGKILL');
   process.once('exit', killWithTest);

@@ -1,0 +1,14 @@
+/**
+ * The server the tests start, found or fetched by the product's own code, so that they run where no Redis is installed.
+ * As vitest's global setup it is fetched once, before the first test needs it.
+ */
+import { findOrFetchServer, type ServerBinary, serverSourcesOf } from '../../src/redis/server-binary.js';
+
+export function testServer(): Promise<ServerBinary> {
+  const say = (sentence: string) => console.error(sentence);
+  return findOrFetchServer({ ...serverSourcesOf(process.env), download: true, say });
+}
+
+export async function setup(): Promise<void> {
+  await testServer();
+}
