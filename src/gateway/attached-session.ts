@@ -305,7 +305,8 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     ack(given: Readonly<Record<string, number>>): void {
       if (state !== 'open') return;
       for (const [id, seq] of Object.entries(given) as [CommandId, number][]) {
-        if (streams.wasSent(id, seq)) acks.add(id, seq);
+        const stream = streams.get(id);
+        if (stream !== undefined && seq >= 1 && seq <= stream.sentSeq) acks.add(id, seq);
       }
     },
 

@@ -170,9 +170,6 @@ export function createSessionStreams(options: SessionStreamsOptions) {
       else put(id, compareHead(stream, head.head, head.ended));
     },
 
-    /** @returns whether this seq was sent, so that it can be acknowledged */
-    wasSent: (id: CommandId, seq: number): boolean => seq >= 1 && seq <= (streams.get(id)?.sentSeq ?? 0),
-
     /** Everything of the command was consumed: nothing more is expected of it. */
     acknowledged(id: CommandId, seq: number): void {
       const stream = streams.get(id);
