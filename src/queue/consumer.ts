@@ -1,9 +1,9 @@
 /** Takes the jobs of one pool and has their commands run. Says nothing about commands: the claim decides (CO2). */
 import { Worker } from 'bullmq';
-import type { Cluster, Redis } from 'ioredis';
 import type { JobData, Log, QueueConsumer } from '../domain/ports.js';
 import { messageOf } from '../errors.js';
 import type { CommandId } from '../protocol/ids.js';
+import type { Cluster, Redis } from '../redis/connections.js';
 import type { Keys } from '../redis/keys.js';
 import { readJob, workerSettings } from './job.js';
 

@@ -3,9 +3,9 @@
  * Fails at once while Redis is away: nothing waits in memory (Q2: a command that is stored will run all the same).
  */
 import { Queue } from 'bullmq';
-import type { Cluster, Redis } from 'ioredis';
 import type { JobState, Log, QueueProducer } from '../domain/ports.js';
 import { AppError, messageOf } from '../errors.js';
+import type { Cluster, Redis } from '../redis/connections.js';
 import type { Keys } from '../redis/keys.js';
 import { jobName, jobOptions } from './job.js';
 

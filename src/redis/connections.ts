@@ -7,6 +7,8 @@ import type { Log } from '../domain/ports.js';
 import { AppError, messageOf } from '../errors.js';
 import { describeTarget, type RedisTarget } from './redis-url.js';
 
+/** For the queue, which is given connections and makes none. */
+export type { Cluster, Redis } from 'ioredis';
 export { answerOf, asRedisError } from './redis-errors.js';
 export { describeTarget, parseRedisUrl, type RedisTarget } from './redis-url.js';
 
