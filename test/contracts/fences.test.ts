@@ -344,9 +344,6 @@ const FENCES: readonly Fence[] = [
   },
 ];
 
-/** Fences that only spare a round trip or keep a publish exact: taking them out can not be seen through the port. */
-const NOT_VISIBLE_ALONE = ['end-without-worker: owner'];
-
 describe('fences', () => {
   let redis: TestRedis;
   beforeAll(async () => {
@@ -355,8 +352,7 @@ describe('fences', () => {
   afterAll(() => redis?.[Symbol.asyncDispose]());
 
   it('every fence that is marked in a script is tried here', async () => {
-    const tried = [...FENCES.map(({ fence }) => fence), ...NOT_VISIBLE_ALONE];
-    expect(tried.sort()).toEqual((await allFences()).sort());
+    expect(FENCES.map(({ fence }) => fence).sort()).toEqual((await allFences()).sort());
   });
 
   describe.each(FENCES)('$fence', ({ fence, rule, says, refused, intrude }) => {

@@ -16,7 +16,10 @@ const [start = '', test = '', ...session] = [...README.matchAll(/```sh\n([\s\S]*
   (block) => block[1] as string,
 );
 
-describe('the README', () => {
+/** Each `npx` alone takes half a second of a free core. */
+const RUN_LIMIT_MS = 40_000;
+
+describe('the README', { timeout: RUN_LIMIT_MS + 5_000 }, () => {
   let dataDir = '';
   let system: ChildProcess;
   let said = '';
@@ -41,7 +44,9 @@ describe('the README', () => {
     child.stderr.setEncoding('utf8').on('data', (text: string) => {
       out.stderr += text;
     });
-    await within(`the end of: ${script}`, once(child, 'close'), 25_000);
+    await within(`the end of: ${script}`, once(child, 'close'), RUN_LIMIT_MS).catch((error) => {
+      throw new Error(`${error.message}; it said: ${out.stdout}${out.stderr}; the system: ${said.slice(-4_000)}`);
+    });
     return { code: child.exitCode, ...out };
   }
 
