@@ -10,5 +10,6 @@ export function testServer(): Promise<ServerBinary> {
 }
 
 export async function setup(): Promise<void> {
-  await testServer();
+  // Where it fails, the tests that need one say why; the others need none.
+  await testServer().catch(() => undefined);
 }
