@@ -8,6 +8,8 @@ const RETRY_MS = 1_000;
 export interface Acks {
   /** Raises the acknowledged seq of a command; lower ones are forgotten. */
   add(commandId: CommandId, seq: number): void;
+  /** Writes what waits now, if that works at once; else it goes on waiting. */
+  settle(): Promise<void>;
   /** Writes what is left, without a repeat. */
   close(): Promise<void>;
 }
@@ -54,6 +56,11 @@ export function createAcks(options: {
 
   return {
     add,
+    async settle() {
+      clearTimeout(timer);
+      timer = undefined;
+      if (pending.size > 0) await flush();
+    },
     async close() {
       if (closed) return;
       closed = true;

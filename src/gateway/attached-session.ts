@@ -310,6 +310,9 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
       }
     },
 
+    /** What was acknowledged is stored: before a close, or an heir would get it again. */
+    settleAcks: acks.settle,
+
     /** Messages may have been lost: everything is compared with the log. */
     catchUp(): void {
       if (state !== 'open') return;

@@ -11,6 +11,7 @@ export const closeSession: Handler<'session.close'> = async (node, { caller, cla
   requireScope(claims, 'read');
   const { sessionId, attachmentId } = session;
   session.closing(true);
+  await session.settleAcks();
   let result: CloseResult;
   try {
     result = await node.ports.sessions.close(sessionId, { type: 'attachment', attachmentId });
