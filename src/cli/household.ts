@@ -16,7 +16,7 @@ import { type ReadyFacts, type Supervised, superviseChild } from './child.js';
 import { nodeEnvironment, nodePorts, workerEnvironment } from './child-environment.js';
 import { dataDirOf, ensureDataDir, readOrMakeSecret, readRunFile, removeRunFile, writeRunFile } from './data-dir.js';
 import { CliFault, EXIT } from './fault.js';
-import { watchPipes } from './output.js';
+import { say, watchPipes } from './output.js';
 import type { UpFlags } from './up.js';
 
 /** Tokens of `up` are made anew long before they run out. */
@@ -173,9 +173,6 @@ async function startHousehold(
   const lines = nodes.map(({ url, opsUrl }, i) => `gateway ${i}  ${url}\nops ${i}      ${opsUrl}\n`);
   process.stdout.write(`${lines.join('')}app        ${app}\nready\n`);
 }
-
-/** For people; stdout is for the lines that programs read. */
-const say = (sentence: string) => void process.stderr.write(`${sentence}\n`);
 
 /** Asks every child to end and waits for them, at most so long. */
 async function endChildren(children: readonly Supervised[], withinMs: number): Promise<void> {
