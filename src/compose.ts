@@ -137,6 +137,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
         leaseMs: settings.HOMING_LEASE_MS,
         killGraceMs: settings.HOMING_KILL_GRACE_MS,
         spoolBytes: settings.HOMING_SPOOL_BYTES,
+        logFirstBytes: settings.HOMING_LOG_FIRST_BYTES,
         logLastBytes: settings.HOMING_LOG_LAST_BYTES,
         outputBytesPerSec: settings.HOMING_OUTPUT_BYTES_PER_SEC,
         envAllow: settings.HOMING_ENV_ALLOW,

@@ -7,8 +7,8 @@
  * Promises:
  * - Entries are numbered when they are added and leave in that order. What was handed out once never changes, since it may
  *   be stored: the same seq always has the same content (append's repair after a failover rests on this).
- * - Never-sent output weighs at most `spoolBytes`. Beyond that the oldest of it becomes one gap that occupies its range,
- *   down to the newest `lastBytes` (CO7). Entries that are not output are never dropped.
+ * - Never-sent output weighs at most `spoolBytes`. Beyond that all of it between the command's first bytes and the newest
+ *   `lastBytes` becomes one gap that occupies its range (CO7). Entries that are not output are never dropped.
  * - To the byte: the bytes of all outputs and gaps add up to the bytes that were added.
  * - Confirmed entries are kept for a rewind, at most `rewindBytes`. A rewind beyond them becomes a gap `redis_lost` over
  *   exactly the lost range.
@@ -35,6 +35,8 @@ export interface SpoolEntry {
 
 export interface SpoolOptions {
   readonly spoolBytes: number;
+  /** Never-sent output within the first bytes of the command stays too; at most a quarter of `spoolBytes` counts. */
+  readonly firstBytes: number;
   /** What stays of never-sent output when some must go; at most half of `spoolBytes` counts. */
   readonly lastBytes: number;
   readonly rewindBytes: number;
@@ -73,7 +75,7 @@ interface Held {
 }
 
 export function createSpool(options: SpoolOptions): Spool {
-  const { spoolBytes, rewindBytes } = options;
+  const { spoolBytes, firstBytes, rewindBytes } = options;
   const lastBytes = Math.min(options.lastBytes, Math.floor(spoolBytes / 2));
   const held: Held[] = [];
   let cursor = 0;
@@ -87,15 +89,21 @@ export function createSpool(options: SpoolOptions): Spool {
     if (entry.body.type === 'output') options.recycle?.(entry.body.bytes);
   };
 
-  /** Replaces all but the newest `lastBytes` of never-sent output by gaps, one for each run between other entries. */
+  /** Replaces never-sent output between the first and the newest bytes by gaps, one for each run between other entries. */
   function shed(nowMs: number, reason: GapReason): void {
+    let dropFrom = fresh;
+    for (let left = Math.floor(spoolBytes / 4); dropFrom < held.length; dropFrom++) {
+      const { entry } = held[dropFrom]!;
+      left -= weightOf(entry);
+      if (left < 0 || entry.body.type === 'gap' || (entry.startOffset ?? firstBytes) >= firstBytes) break;
+    }
     let keepFrom = held.length;
-    for (let left = lastBytes; keepFrom > fresh; keepFrom--) {
+    for (let left = lastBytes; keepFrom > dropFrom; keepFrom--) {
       left -= weightOf(held[keepFrom - 1]!.entry);
       if (left < 0) break;
     }
     const merged: Held[] = [];
-    for (const { entry } of held.slice(fresh, keepFrom)) {
+    for (const { entry } of held.slice(dropFrom, keepFrom)) {
       const before = merged.at(-1)?.entry;
       if (entry.body.type !== 'output' && entry.body.type !== 'gap') {
         merged.push({ entry, confirmedAtMs: 0 });
@@ -106,7 +114,7 @@ export function createSpool(options: SpoolOptions): Spool {
         recycle(entry);
       }
     }
-    held.splice(fresh, keepFrom - fresh, ...merged);
+    held.splice(dropFrom, keepFrom - dropFrom, ...merged);
     waitingBytes = held.slice(fresh).reduce((sum, { entry }) => sum + weightOf(entry), 0);
   }
 

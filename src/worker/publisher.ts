@@ -33,6 +33,7 @@ export interface PublisherOptions {
   readonly claimId: ClaimId;
   readonly ownerSessionId: SessionId | null;
   readonly spoolBytes: number;
+  readonly firstBytes: number;
   readonly lastBytes: number;
   readonly outputBytesPerSec: number;
   /** Confirmed entries are kept for a rewind at most this long. */
@@ -63,6 +64,7 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
   const { log, meter, random } = ports;
   const spool = createSpool({
     spoolBytes: options.spoolBytes,
+    firstBytes: options.firstBytes,
     lastBytes: options.lastBytes,
     rewindBytes: REWIND_BYTES,
     recycle: options.recycle,

@@ -3,7 +3,7 @@ import { CHUNK_BYTES } from '../domain/chunker.js';
 import type { Ending } from '../domain/outcome.js';
 import type { Chance, ClaimResult, CommandStore, Log, Meter, Presence } from '../domain/ports.js';
 import { createTail } from '../domain/tail.js';
-import type { Outcome } from '../protocol/entries.js';
+import type { Outcome, OutputStream } from '../protocol/entries.js';
 import type { ClaimId, CommandId, WorkerId } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import { createBlocks } from './blocks.js';
@@ -12,7 +12,7 @@ import type { PipePool } from './pipes.js';
 import { createPublisher, type Publisher } from './publisher.js';
 
 export interface RunPorts {
-  readonly store: Pick<CommandStore, 'claim' | 'append'>;
+  readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin'>;
   readonly presence: Pick<Presence, 'noteWorkerCommand' | 'dropWorkerCommand'>;
   readonly claims: Claims;
   readonly pipes: PipePool;
@@ -26,6 +26,7 @@ export interface RunOptions {
   readonly leaseMs: number;
   readonly killGraceMs: number;
   readonly spoolBytes: number;
+  readonly logFirstBytes: number;
   readonly logLastBytes: number;
   readonly outputBytesPerSec: number;
   /** Variables of `hostEnv` that commands see; see `commandEnvironment`. */
@@ -58,7 +59,7 @@ export interface Run {
   readonly claim: Claimed;
   readonly publisher: Publisher;
   /** Takes a chunk of output into the tail and the spool. */
-  readonly takeOutput: (stream: 'out' | 'err', bytes: Uint8Array) => void;
+  readonly takeOutput: (stream: OutputStream, bytes: Uint8Array) => void;
   readonly allocate: (bytes: number) => Uint8Array;
   readonly outcomeOf: (ending: Ending) => Outcome;
   close(): void;
@@ -83,6 +84,7 @@ export function openRun(
       claimId,
       ownerSessionId: claim.ownerSessionId,
       spoolBytes: options.spoolBytes,
+      firstBytes: options.logFirstBytes,
       lastBytes: options.logLastBytes,
       outputBytesPerSec: options.outputBytesPerSec,
       leaseMs: options.leaseMs,

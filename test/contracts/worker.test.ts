@@ -71,6 +71,7 @@ async function startTestWorker(options: Partial<WorkerOptions> = {}, at: Stores 
       leaseMs: 2_000,
       killGraceMs: 300,
       spoolBytes: 32 * MIB,
+      logFirstBytes: MIB,
       logLastBytes: 7 * MIB,
       outputBytesPerSec: 64 * MIB,
       envAllow: `PATH ${MARKER}`,
@@ -427,6 +428,7 @@ describe('a worker', () => {
     // The last drop leaves a gap before what the log keeps at its end, so that it is seen here.
     const { said, entries, outcome } = await runToEnd(flood(total), {
       spoolBytes: 4 * MIB,
+      logFirstBytes: MIB,
       logLastBytes: 2 * MIB,
       outputBytesPerSec: 2 * MIB,
     });

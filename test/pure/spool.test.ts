@@ -12,7 +12,7 @@ const output = (bytes: number, fill = 0) =>
   ({ type: 'output', stream: 'out', bytes: new Uint8Array(bytes).fill(fill) }) as const;
 
 const make = (options: Partial<SpoolOptions> = {}) =>
-  createSpool({ spoolBytes: 64 * KIB, lastBytes: 16 * KIB, rewindBytes: 32 * KIB, ...options });
+  createSpool({ spoolBytes: 64 * KIB, firstBytes: 0, lastBytes: 16 * KIB, rewindBytes: 32 * KIB, ...options });
 
 const bytesOf = (entry: SpoolEntry) => entry.endOffset - (entry.startOffset ?? Number.NaN);
 const sizes = (entries: readonly SpoolEntry[]) => entries.map((entry) => [entry.fromSeq, entry.seq, entry.body.type]);
@@ -62,6 +62,25 @@ describe('the spool', () => {
     expect(all.slice(1).reduce((sum, entry) => sum + bytesOf(entry), 0)).toBe(70 * KIB);
     const kept = all.slice(2).reduce((sum, entry) => sum + bytesOf(entry), 0);
     expect(kept).toBeGreaterThanOrEqual(12 * KIB);
+  });
+
+  it.each([
+    ['at once', 1],
+    ['while some of it leaves', 16],
+  ])('[CO7] keeps the first bytes of a flood as well, %s', (_when, every) => {
+    const spool = make({ firstBytes: 8 * KIB });
+    const sent: SpoolEntry[] = [];
+    for (let i = 0; i < 500; i++) {
+      spool.add(output(KIB), 0, 'flood');
+      if (every === 1 || i % every !== 0 || i > 3 * every) continue;
+      const batch = spool.take(KIB, 1);
+      sent.push(...batch);
+      spool.confirm(batch.at(-1)!.seq, 0);
+    }
+    const all = [...sent, ...takeAll(spool)];
+    expect(all.slice(0, 8).map(({ body }) => body.type)).toEqual(Array(8).fill('output'));
+    expect(all.filter(({ body }) => body.type === 'gap')).toMatchObject([{ startOffset: 8 * KIB }]);
+    expect(all.reduce((sum, entry) => sum + bytesOf(entry), 0)).toBe(500 * KIB);
   });
 
   it('[CO7] never changes what was sent once', () => {
