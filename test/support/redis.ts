@@ -42,11 +42,7 @@ export async function startRedis(options: TestRedisOptions = {}): Promise<TestRe
   const stopWith = async (signal: NodeJS.Signals) => {
     const running = child;
     child = undefined;
-    if (running === undefined || running.exitCode !== null || running.signalCode !== null) return;
-    const gone = once(running, 'exit');
-    running.kill('SIGCONT');
-    running.kill(signal);
-    await gone;
+    await endServer(running, signal);
   };
 
   const redis: TestRedis = {
@@ -100,8 +96,8 @@ export async function freePort(): Promise<number> {
   return address.port;
 }
 
-async function launch(folder: string, host: string, port: number, config: readonly string[]): Promise<ChildProcess> {
-  const lines = [
+function launch(folder: string, host: string, port: number, config: readonly string[]): Promise<ChildProcess> {
+  return launchServer([
     `bind ${host}`,
     `port ${port}`,
     `dir ${folder}`,
@@ -110,24 +106,47 @@ async function launch(folder: string, host: string, port: number, config: readon
     'appendfsync everysec',
     'maxmemory-policy noeviction',
     ...config,
-  ];
+  ]);
+}
+
+export interface LaunchOptions {
+  /** Instead of lines on stdin: arguments, such as the file of a sentinel, which it writes to itself. */
+  readonly args?: readonly string[];
+  /** Beside what the server itself needs, such as a library that makes its clock wrong. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** What it prints when it takes commands. */
+  readonly readyText?: string;
+}
+
+/** A server process that ends with this one; resolves when it takes commands. */
+export async function launchServer(lines: readonly string[], options: LaunchOptions = {}): Promise<ChildProcess> {
+  const { args = ['-'], readyText = 'Ready to accept connections' } = options;
   const { file, libraryPath } = await testServer();
-  const env = libraryPath === undefined ? {} : { LD_LIBRARY_PATH: libraryPath };
-  const child = spawn(file, ['-'], { stdio: ['pipe', 'pipe', 'inherit'], env });
+  const env = { ...(libraryPath === undefined ? {} : { LD_LIBRARY_PATH: libraryPath }), ...options.env };
+  const child = spawn(file, args, { stdio: ['pipe', 'pipe', 'inherit'], env });
   child.stdin.end(lines.join('\n'));
   const killWithTest = () => void child.kill('SIGKILL');
   process.once('exit', killWithTest);
   child.once('exit', () => process.off('exit', killWithTest));
-  await ready(child);
+  await ready(child, readyText);
   return child;
 }
 
-function ready(child: ChildProcess): Promise<void> {
+/** Sends a signal and waits for the end; also a stopped process gets it. */
+export async function endServer(child: ChildProcess | undefined, signal: NodeJS.Signals): Promise<void> {
+  if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  const gone = once(child, 'exit');
+  child.kill('SIGCONT');
+  child.kill(signal);
+  await gone;
+}
+
+function ready(child: ChildProcess, readyText: string): Promise<void> {
   return new Promise((resolve, reject) => {
     let said = '';
     child.stdout?.setEncoding('utf8').on('data', (text: string) => {
       if (said.length < 10_000) said += text;
-      if (said.includes('Ready to accept connections')) resolve();
+      if (said.includes(readyText)) resolve();
     });
     child.once('error', reject);
     child.once('exit', () => reject(new Error(`redis-server ended: ${said}`)));
