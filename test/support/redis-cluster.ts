@@ -168,7 +168,7 @@ export async function startRedisCluster(config: readonly string[] = []): Promise
     async masterOf(key) {
       const slot = slotOf(key);
       const [asked] = living();
-      const shards = (await (asked as ClusterMember).direct.cluster('SLOTS')) as [
+      const shards = (await (asked as ClusterMember).direct.cluster('SLOTS')) as unknown as [
         number,
         number,
         [string, number, string],
@@ -188,15 +188,13 @@ export async function startRedisCluster(config: readonly string[] = []): Promise
     async pauseReplication(master) {
       const replica = await cluster.replicaOf(master);
       await until('the replica to have everything', async () => {
-        const [, , offset] = (await master.direct.role()) as [string, number, [string, string, string][]];
         const info = await replica.direct.info('replication');
-        void offset;
         const mine = /master_repl_offset:(\d+)/.exec(await master.direct.info('replication'))?.[1];
         return info.includes('master_link_status:up') && /slave_repl_offset:(\d+)/.exec(info)?.[1] === mine;
       });
       replica.suspend();
       // A stopped replica would find what waits in its socket's buffer; a link that is closed brings nothing more.
-      await master.direct.client('KILL', 'TYPE', 'replica');
+      await master.direct.call('CLIENT', 'KILL', 'TYPE', 'replica');
     },
 
     async promoteReplicaOf(master) {
@@ -219,7 +217,7 @@ export async function startRedisCluster(config: readonly string[] = []): Promise
 
     async moveSlot(slot) {
       const masters = await cluster.masters();
-      const shards = (await (masters[0] as ClusterMember).direct.cluster('SLOTS')) as [
+      const shards = (await (masters[0] as ClusterMember).direct.cluster('SLOTS')) as unknown as [
         number,
         number,
         [string, number, string],

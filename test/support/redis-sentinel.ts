@@ -129,7 +129,7 @@ export async function startRedisSentinel(config: readonly string[] = []): Promis
         return true;
       });
       for (const replica of replicas) replica.suspend();
-      await master.direct.client('KILL', 'TYPE', 'replica');
+      await master.direct.call('CLIENT', 'KILL', 'TYPE', 'replica');
     },
 
     async failover() {

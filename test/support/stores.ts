@@ -1,6 +1,6 @@
 /** The stores on a test's own Redis, wired as a node wires them. */
 import { createHash, randomBytes } from 'node:crypto';
-import type { Redis } from 'ioredis';
+import { Cluster, type Redis } from 'ioredis';
 import type { Chance, CommandStore, Log, Place, Presence, SessionDirectory } from '../../src/domain/ports.js';
 import { type StoredEntry, serializeEntry } from '../../src/protocol/entries.js';
 import {
@@ -38,6 +38,7 @@ export const silentLog: Log = {
 };
 
 export interface Stores extends AsyncDisposable {
+  /** Typed as one server; behind a Cluster's address it is a Cluster, whose commands for a key are the same. */
   readonly redis: Redis;
   readonly keys: Keys;
   readonly scripts: Scripts;
@@ -78,6 +79,13 @@ export async function createStores(url: string, options: StoresOptions = {}): Pr
       redis.disconnect();
     },
   };
+}
+
+/** Names of keys, wherever they are. */
+export async function keysLike({ redis }: Pick<Stores, 'redis'>, pattern: string): Promise<string[]> {
+  const given: unknown = redis;
+  const masters = given instanceof Cluster ? given.nodes('master') : [redis];
+  return (await Promise.all(masters.map((master) => master.keys(pattern)))).flat();
 }
 
 export function placeOf(principal = 'ann', conversation = 'chat', tenant = 'default'): Place {
