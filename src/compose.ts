@@ -2,6 +2,9 @@
  * The only wiring: settings → connections → adapters → a node or a worker. Whoever starts one drains it and closes it.
  */
 import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import type { Settings } from './config.js';
 import type { Chance, Log } from './domain/ports.js';
 import { AppError, messageOf } from './errors.js';
@@ -95,6 +98,7 @@ export function startNode(settings: Settings, { log }: { readonly log: Log }): P
           .split(',')
           .map((origin) => origin.trim())
           .filter((origin) => origin !== ''),
+        webDir: builtWebApp(),
         pingRedis: core.ping,
       },
     );
@@ -276,6 +280,12 @@ function startReconciler(settings: Settings, id: NodeId | WorkerId, core: Core, 
   );
   closers.add(() => reconciler.close());
   reconciler.start();
+}
+
+/** Beside this file in the build; absent when it runs from its source. */
+function builtWebApp(): string | undefined {
+  const folder = fileURLToPath(new URL('web/', import.meta.url));
+  return existsSync(join(folder, 'index.html')) ? folder : undefined;
 }
 
 const present = (values: readonly (string | undefined)[]): string[] => values.filter((value) => value !== undefined);

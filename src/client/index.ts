@@ -1,6 +1,6 @@
 /** The SDK for browsers and Node: `import { connect } from 'homing/client'`. */
 export { AppError, type ErrorCode } from '../errors.js';
-export type { Entry, Outcome } from '../protocol/entries.js';
+export type { Entry, GapReason, Outcome } from '../protocol/entries.js';
 export type { CommandSnapshot, CommandSpecInput, OwnerWhy } from '../protocol/methods.js';
 export type { CommandHandle, OutputChunk, OutputGap } from './command-handle.js';
 export type { SessionStorage } from './memory.js';

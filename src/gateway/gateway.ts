@@ -18,6 +18,7 @@ import { createSessionTable } from './session-table.js';
 import { createSweep } from './sweep.js';
 import { createTokenVerifier } from './tokens.js';
 import { createUpgrades } from './upgrade.js';
+import { addWebApp } from './web-app.js';
 
 export interface Gateway {
   readonly nodeId: NodeId;
@@ -68,6 +69,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
   const timers = new Set<NodeJS.Timeout>();
 
   addHttpRoutes(app, node);
+  if (options.webDir !== undefined) addWebApp(app, options.webDir);
   addOpsRoutes(ops, node, () => draining);
   app.server.on('upgrade', upgrades.handle);
 

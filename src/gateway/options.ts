@@ -50,6 +50,8 @@ export interface GatewayOptions {
   readonly metricsToken?: string | undefined;
   /** Origins of browsers beside this host itself. */
   readonly publicOrigins: readonly string[];
+  /** Folder of the built web app, served at `/`; none without it. */
+  readonly webDir?: string | undefined;
   /** Whether Redis answers; asked by `/readyz`, given up after 1 s. */
   pingRedis?(): Promise<unknown>;
 }

@@ -26,6 +26,10 @@ const HOMES: Readonly<Record<string, readonly string[]>> = {
   // Node 20 has no WebSocket of its own, so the client brings one where there is none.
   ws: ['gateway', 'client/socket'],
   fastify: ['gateway'],
+  '@fastify/static': ['gateway'],
+  preact: ['web'],
+  '@xterm/xterm': ['web'],
+  vite: ['web'],
   pino: ['ops'],
   commander: ['cli'],
 };
