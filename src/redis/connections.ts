@@ -44,9 +44,10 @@ export function createRedis(target: RedisTarget, role: RedisRole, log: Log): Red
 
 /**
  * Resolves when Redis answers and is new enough.
+ * @param signal of a caller who waits no longer: else a wait that nobody needs keeps the process until its time is over
  * @throws AppError REDIS_UNAVAILABLE with a sentence for people after `timeoutMs`
  */
-export async function waitForRedis(redis: Redis | Cluster, timeoutMs: number): Promise<void> {
+export async function waitForRedis(redis: Redis | Cluster, timeoutMs: number, signal?: AbortSignal): Promise<void> {
   const deadlineMs = performance.now() + timeoutMs;
   let lastFault = 'no answer';
   const noteFault = (error: unknown) => {
@@ -56,7 +57,7 @@ export async function waitForRedis(redis: Redis | Cluster, timeoutMs: number): P
   try {
     for (;;) {
       const leftMs = deadlineMs - performance.now();
-      if (leftMs <= 0) break;
+      if (leftMs <= 0 || signal?.aborted === true) break;
       if (redis.status === 'ready') {
         try {
           checkVersion(await within(redis.info('server'), leftMs));

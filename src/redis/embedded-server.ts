@@ -38,6 +38,7 @@ export interface EmbeddedRedis {
 const MAX_SOCKET_PATH_BYTES = 100;
 /** Loading a large append-only file takes a while. */
 const START_TIMEOUT_MS = 60_000;
+const LISTENING_POLL_MS = 5;
 /** An earlier one that lost its parent may still be writing. */
 const EARLIER_GONE_MS = 15_000;
 const RESTART_FIRST_MS = 200;
@@ -50,7 +51,9 @@ const RESTART_LAST_MS = 5_000;
 export async function startEmbeddedRedis(options: EmbeddedRedisOptions): Promise<EmbeddedRedis> {
   const { dataDir, path, log, download = true, say = (sentence) => log.info({}, sentence) } = options;
   const folders = await makeFolders(dataDir);
-  const lock = await takeLock(join(folders.run, 'lock.sock'));
+  const lock = await takeLock(join(folders.run, 'lock.sock')).catch((error) => {
+    throw dataFolderFault(error, dataDir);
+  });
   if (lock === undefined) throw inUse(dataDir);
   let binary: ServerBinary;
   try {
@@ -77,7 +80,7 @@ export async function startEmbeddedRedis(options: EmbeddedRedisOptions): Promise
     const config = configuration(folders.data, socketPath, password);
     const started = startServer({ binary, path, config, onLine: tellTrouble });
     server = started;
-    await answering(url, started, facts);
+    await answering(socketPath, url, started, facts);
     void started.ended.then((said) => {
       if (closing !== undefined) return;
       log.error(
@@ -142,17 +145,29 @@ function configuration(dataFolder: string, socketPath: string, password: string)
   ].join('\n');
 }
 
-async function answering(url: string, server: ServerProcess, facts: TroubleFacts): Promise<void> {
-  const redis = createRedis(parseRedisUrl(url), 'commands', quiet);
+async function answering(socketPath: string, url: string, server: ServerProcess, facts: TroubleFacts): Promise<void> {
+  const over = new AbortController();
+  const ended = server.ended.then((said) => {
+    const why = troubleIn(said, facts)?.sentence ?? (bareLine(said.split('\n').at(-1) ?? '') || 'it said nothing');
+    throw new AppError('REDIS_UNAVAILABLE', `The embedded Redis did not start: ${why}`);
+  });
   try {
-    const ended = server.ended.then((said) => {
-      const why = troubleIn(said, facts)?.sentence ?? (bareLine(said.split('\n').at(-1) ?? '') || 'it said nothing');
-      throw new AppError('REDIS_UNAVAILABLE', `The embedded Redis did not start: ${why}`);
-    });
-    await Promise.race([waitForRedis(redis, START_TIMEOUT_MS), ended]);
+    await Promise.race([ended, firstAnswer(socketPath, url, over.signal)]);
   } catch (error) {
     await server.stop();
     throw error;
+  } finally {
+    over.abort();
+  }
+}
+
+/** A client is made when there is something to connect to: its first retry would cost more than the whole start. */
+async function firstAnswer(socketPath: string, url: string, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted && !(await isListening(socketPath))) await delay(LISTENING_POLL_MS);
+  if (signal.aborted) return;
+  const redis = createRedis(parseRedisUrl(url), 'commands', quiet);
+  try {
+    await waitForRedis(redis, START_TIMEOUT_MS, signal);
   } finally {
     redis.disconnect();
   }
@@ -180,7 +195,7 @@ async function makeFolders(dataDir: string): Promise<{ data: string; run: string
     await makePrivate(run);
     return { data, run };
   } catch (error) {
-    throw folderFault(error, 'The data folder', dataDir, 'choose another with --data-dir.');
+    throw dataFolderFault(error, dataDir);
   }
 }
 
@@ -203,6 +218,9 @@ function quoted(value: string): string {
 
 /** That it does not answer yet is no news while it starts. */
 const quiet: Log = { debug() {}, info() {}, warn() {}, error() {}, child: () => quiet };
+
+const dataFolderFault = (error: unknown, dataDir: string) =>
+  folderFault(error, 'The data folder', dataDir, 'choose another with --data-dir.');
 
 const inUse = (dataDir: string) =>
   new AppError(

@@ -1,7 +1,7 @@
 /** The embedded Redis as real processes: where it listens, who gets in, and that it never outlives its parent. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -11,11 +11,15 @@ import { build } from 'vite';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createRedis, parseRedisUrl, waitForRedis } from '../../src/redis/connections.js';
 import { startEmbeddedRedis } from '../../src/redis/embedded-server.js';
+import { serverSourcesOf } from '../../src/redis/server-binary.js';
 import { isRunning } from '../support/processes.js';
+import { mountSmallDisk } from '../support/small-disk.js';
 import { until, within } from '../support/wait.js';
 
 const silent = { debug() {}, info() {}, warn() {}, error() {}, child: () => silent };
 const path = process.env.PATH ?? '';
+const isRoot = process.getuid?.() === 0;
+const NOBODY = { uid: 65_534, gid: 65_534 };
 
 let base: string;
 let program: string;
@@ -25,6 +29,7 @@ let count = 0;
 
 beforeAll(async () => {
   base = await mkdtemp(join(tmpdir(), 'homing-e-'));
+  await chmod(base, 0o755);
   // As one file, so that the parent is one plain process that can be killed.
   await build({
     configFile: false,
@@ -36,7 +41,8 @@ beforeAll(async () => {
       rolldownOptions: { output: { entryFileNames: 'embedded-redis.mjs' } },
     },
   });
-  cacheDir = join(base, 'cache');
+  // What was fetched before is used where the PATH has none.
+  cacheDir = serverSourcesOf(process.env).cacheDir;
   program = join(base, 'program', 'embedded-redis.mjs');
 }, 60_000);
 beforeEach(() => {
@@ -56,7 +62,7 @@ async function connect(url: string): Promise<Redis> {
 const pidOf = async (redis: Redis) => Number(/process_id:(\d+)/.exec(await redis.info('server'))?.[1]);
 
 async function startProgram(folder: string): Promise<{ child: ChildProcess; said: string }> {
-  const child = spawn(process.execPath, [program, folder, path], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, [program, folder, path, cacheDir], { stdio: ['pipe', 'pipe', 'inherit'] });
   const [said] = await within('a line', once(createInterface({ input: child.stdout! }), 'line'));
   return { child, said };
 }
@@ -180,23 +186,31 @@ test('started again by itself when it dies alone, with the same URL and data', a
     return found !== pid && found;
   });
   expect(isRunning(next)).toBe(true);
+  // INFO is answered before a client is ready for the rest.
+  await waitForRedis(redis, 5_000);
   expect(await redis.get('a')).toBe('b');
   redis.disconnect();
   await embedded.close();
   expect(isRunning(next)).toBe(false);
 });
 
-test('without a server on the PATH, or with one too old, the error says how to get one', async () => {
+test('without a server, or with one too old, the error says how to get one', async () => {
   const bin = join(base, `bin-${count}`);
   await mkdir(bin);
-  const missing = startEmbeddedRedis({ dataDir, path: bin, cacheDir, download: false, log: silent });
+  const missing = startEmbeddedRedis({
+    dataDir,
+    path: bin,
+    cacheDir: join(base, 'none'),
+    download: false,
+    log: silent,
+  });
   await expect(missing).rejects.toMatchObject({ code: 'REDIS_UNAVAILABLE' });
   for (const line of [/^ {2}apt: /m, /^ {2}brew: /m, /^ {2}docker: /m]) await expect(missing).rejects.toThrow(line);
   await writeFile(join(bin, 'redis-server'), '#!/bin/sh\necho "Redis server v=6.2.14 sha=0:0 malloc=libc bits=64"\n');
   await chmod(join(bin, 'redis-server'), 0o755);
-  await expect(startEmbeddedRedis({ dataDir, path: bin, cacheDir, download: false, log: silent })).rejects.toThrow(
-    /6\.2\.14/,
-  );
+  await expect(
+    startEmbeddedRedis({ dataDir, path: bin, cacheDir: join(base, 'none'), download: false, log: silent }),
+  ).rejects.toThrow(/6\.2\.14/);
 });
 
 test('a server that does not start is told with its own last words, and leaves the folder free', async () => {
@@ -208,7 +222,113 @@ test('a server that does not start is told with its own last words, and leaves t
     '#!/bin/sh\n[ "$1" = --version ] && { echo "Redis server v=7.2.0"; exit; }\necho "no such luck"\nexit 3\n',
   );
   await chmod(file, 0o755);
-  const failed = startEmbeddedRedis({ dataDir, path: bin, cacheDir, download: false, log: silent });
+  const failed = startEmbeddedRedis({ dataDir, path: bin, cacheDir: join(base, 'none'), download: false, log: silent });
   await expect(failed).rejects.toThrow('The embedded Redis did not start: no such luck');
   await (await start()).close();
 });
+
+/** What is left of a start and a stop: a base file, a file of changes, and the manifest that names them. */
+async function madeBefore(): Promise<string> {
+  await (await start()).close();
+  return join(dataDir, 'redis', 'appendonlydir');
+}
+
+test('data of a newer Redis is refused with a sentence that names the folder and the version here', async () => {
+  const files = await madeBefore();
+  const [base = ''] = (await readdir(files)).filter((name) => name.endsWith('.base.rdb'));
+  const original = await readFile(join(files, base));
+  await writeFile(join(files, base), Buffer.concat([Buffer.from('REDIS0099'), original.subarray(9)]));
+  const failed = start();
+  await expect(failed).rejects.toThrow(
+    /data in .*\/redis was written by a newer Redis than this \d+\.\d+\.\d+; start with/,
+  );
+  await expect(failed).rejects.not.toThrow(/\d{2}:\d{2}:\d{2}\.\d{3}/);
+  // Nothing was written over: it starts again with what can read it.
+  await writeFile(join(files, base), original);
+  await (await start()).close();
+});
+
+test('data with a command that this Redis does not know is of a newer one too', async () => {
+  const files = await madeBefore();
+  const [changes = ''] = (await readdir(files)).filter((name) => name.endsWith('.incr.aof'));
+  await writeFile(join(files, changes), '*1\r\n$6\r\nNEWCMD\r\n');
+  await expect(start()).rejects.toThrow('was written by a newer Redis than this');
+});
+
+test('damaged data: the sentence says with what to mend it', async () => {
+  const files = await madeBefore();
+  await writeFile(join(files, 'appendonly.aof.manifest'), 'no manifest\n');
+  await expect(start()).rejects.toThrow(
+    /data in .*\/redis is damaged; keep a copy, then mend it with redis-check-aof --fix/,
+  );
+});
+
+test.skipIf(!isRoot)(
+  'without the right to write: a sentence, for the folder and for data that another user made',
+  async () => {
+    await mkdir(dataDir, { mode: 0o755 });
+    expect(await sentenceAsNobody(dataDir)).toBe(
+      `The data folder ${dataDir} can not be used: this user may not write there; choose another with --data-dir.`,
+    );
+    // As after one start with sudo, with the folders given back but not what is in them.
+    await madeBefore();
+    for (const folder of ['', 'redis', 'run']) await chown(join(dataDir, folder), NOBODY.uid, NOBODY.gid);
+    expect(await sentenceAsNobody(dataDir)).toMatch(
+      /data in .*\/redis can not be written by this user, perhaps because another/,
+    );
+  },
+);
+
+test.skipIf(!isRoot)('on a full disk and on one that is read-only the start fails with a sentence', async (context) => {
+  await using disk = await mountSmallDisk(dataDir, 64 * 1024);
+  if (disk === undefined) return context.skip();
+  await mkdir(join(dataDir, 'redis'));
+  await mkdir(join(dataDir, 'run'));
+  await writeFile(join(dataDir, 'filler'), Buffer.alloc(128 * 1024)).catch(() => undefined);
+  await expect(start()).rejects.toThrow(/The disk of the data folder .*\/redis is full; make room/);
+  await rm(join(dataDir, 'filler'));
+  await (await start()).close();
+  await disk.readOnly();
+  await expect(start()).rejects.toThrow(/^The data folder .* can not be used: it is on a disk that is read-only/);
+});
+
+test.skipIf(!isRoot)(
+  'a disk that fills up while it runs is told, and so is that there is room again',
+  async (context) => {
+    await using disk = await mountSmallDisk(dataDir, 512 * 1024);
+    if (disk === undefined) return context.skip();
+    const told: string[] = [];
+    const tell = (_: unknown, sentence: string) => void told.push(sentence);
+    const log = { ...silent, info: tell, error: tell };
+    const embedded = await startEmbeddedRedis({ dataDir, path, cacheDir, log });
+    try {
+      const redis = await connect(embedded.url);
+      await writeFile(join(dataDir, 'filler'), Buffer.alloc(400 * 1024));
+      const fill = () =>
+        redis.set('filler', 'x'.repeat(64 * 1024)).then(
+          () => false,
+          (error: Error) => error.message,
+        );
+      expect(await until('a refusal', fill)).toContain('No space left on device');
+      await until('a sentence', () => told.some((line) => /disk of the data folder .* is full; make room/.test(line)));
+      await rm(join(dataDir, 'filler'));
+      await until('the news', () => told.includes('The embedded Redis can write again'));
+      expect(await redis.set('a', 'b')).toBe('OK');
+      redis.disconnect();
+    } finally {
+      await embedded.close();
+    }
+  },
+);
+
+async function sentenceAsNobody(folder: string): Promise<string> {
+  const child = spawn(process.execPath, [program, folder, path, cacheDir], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+    cwd: '/',
+    ...NOBODY,
+  });
+  const [said] = await within('a line', once(createInterface({ input: child.stdout! }), 'line'));
+  child.stdin?.end();
+  if (child.exitCode === null) await once(child, 'exit');
+  return said;
+}
