@@ -213,11 +213,57 @@ export type AppendResult =
   /** The claim is another's or the record is gone: stop, kill the process, write nothing. */
   | { readonly type: 'claim_lost' };
 
+/** How far the stdin of a command is written. */
+export interface InputState {
+  /** Bytes written so far: the offset of the next one. */
+  readonly endOffset: number;
+  /** Nothing will follow. */
+  readonly eof: boolean;
+}
+
 /** What a worker compares for each running command at least every poll interval. */
 export interface ClaimCheck {
   readonly held: boolean;
   readonly kill?: KillRequest;
+  /** Of a command with a stdin or a terminal. */
+  readonly input?: InputState;
+  /** Of a command with a terminal: the size it was given last. */
+  readonly size?: { readonly cols: number; readonly rows: number };
 }
+
+/** Who writes to a command or resizes its terminal; checked in the same script. */
+export type Writer =
+  /** The owner's own connection; a write counts as its user activity (OW12). */
+  | { readonly type: 'owner'; readonly sessionId: SessionId; readonly attachmentId: AttachmentId }
+  /** Anyone of the principal, while no connection of the owner is there to be disturbed. */
+  | { readonly type: 'ownerless' }
+  /** A backend, or the parent command. */
+  | { readonly type: 'any' };
+
+export interface WriteRequest {
+  readonly commandId: CommandId;
+  readonly writer: Writer;
+  /** Of the first byte in the whole stdin; what was there already is dropped. */
+  readonly offset: number;
+  readonly bytes: Uint8Array;
+  readonly eof: boolean;
+}
+
+export type WriteResult =
+  | { readonly type: 'written'; readonly nextOffset: number }
+  /** Nothing was taken: bytes before `offset` are missing. */
+  | { readonly type: 'beyond'; readonly nextOffset: number }
+  /** Nothing was taken: the command has not read what is there. */
+  | { readonly type: 'full'; readonly nextOffset: number }
+  /** Started without stdin, or its end was written, or the program closed it. */
+  | { readonly type: 'closed' }
+  | { readonly type: 'ended' | 'not_owner' | 'unknown' };
+
+export type ResizeResult = { readonly type: 'resized' | 'no_terminal' | 'ended' | 'not_owner' | 'unknown' };
+
+export type StdinPage =
+  | ({ readonly type: 'page'; readonly chunks: readonly Uint8Array[] } & InputState)
+  | { readonly type: 'claim_lost' };
 
 export type EndWithoutWorkerResult = { readonly type: 'ended' } | { readonly type: 'refused' };
 
@@ -275,6 +321,25 @@ export interface CommandStore {
     reason: EndReason,
     error: string,
   ): Promise<EndWithoutWorkerResult>;
+  /** Adds to the stdin of a command, queued or running, and nudges its worker. An exact repeat changes nothing. */
+  write(request: WriteRequest): Promise<WriteResult>;
+  /** Stores the size of a command's terminal and nudges its worker. */
+  resize(
+    commandId: CommandId,
+    writer: Writer,
+    size: { readonly cols: number; readonly rows: number },
+  ): Promise<ResizeResult>;
+  /**
+   * For the holder of the claim: notes that everything before `takenOffset` was taken, and gives what follows, about
+   * `limitBytes`, at least one chunk if there is one. `closed`: the program reads no more; later writes are refused.
+   */
+  readStdin(request: {
+    readonly commandId: CommandId;
+    readonly claimId: ClaimId;
+    readonly takenOffset: number;
+    readonly limitBytes: number;
+    readonly closed: boolean;
+  }): Promise<StdinPage>;
   /** Gives one parked or kept command to a live session of its principal; `not_parked` when someone owns it. */
   adopt(
     commandId: CommandId,
@@ -311,7 +376,7 @@ export interface EventBus {
    * `onRestored` is called, because messages in between are lost.
    */
   subscribeSession(sessionId: SessionId, handler: (message: string) => void): Promise<Subscription>;
-  /** Nudges for a running command: 'kill'. A nudge may be lost; the wish is in the record. */
+  /** Nudges for a running command: 'kill', 'stdin', 'resize'. A nudge may be lost; what it is about is in the record. */
   subscribeControl(commandId: CommandId, handler: (nudge: string) => void): Promise<Subscription>;
   /** Requests to this process and their answers: JSON text. */
   subscribeAsk(id: NodeId | WorkerId, handler: (message: string) => void): Promise<Subscription>;

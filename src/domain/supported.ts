@@ -17,8 +17,6 @@ type Row = readonly [field: string, asked: (spec: CommandSpec) => boolean, code:
 const UNSUPPORTED: readonly Row[] = [
   ['secrets', (spec) => Object.keys(spec.secrets ?? {}).length > 0, 'SECRETS_UNAVAILABLE'],
   ['containment', (spec) => spec.containment !== undefined, 'CONTAINMENT_UNAVAILABLE'],
-  ['pty', (spec) => spec.pty !== undefined, 'INVALID_PARAMS'],
-  ['stdin', (spec) => spec.stdin === 'pipe', 'INVALID_PARAMS'],
   ['notify.watch', (spec) => (spec.notify?.watch ?? []).length > 0, 'INVALID_PARAMS'],
   ['notify.heartbeatMs', (spec) => spec.notify?.heartbeatMs !== undefined, 'INVALID_PARAMS'],
   ['notify.webhook', (spec) => spec.notify?.webhook !== undefined, 'INVALID_PARAMS'],

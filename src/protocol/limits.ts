@@ -23,6 +23,8 @@ export const LIMITS = {
   maxLabelValueChars: 256,
   maxWatchPatterns: 16,
   maxPatternChars: 1_024,
+  /** Bytes of stdin that wait for a command to read them; a single write into an empty one may be as large as a body. */
+  maxStdinBytes: 1024 * 1024,
   pageSize: 100,
   maxPageSize: 1_000,
   /** One answer of `command.log`. */

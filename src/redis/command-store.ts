@@ -12,7 +12,11 @@ import type {
   KillResult,
   LogPage,
   Presence,
+  ResizeResult,
+  StdinPage,
   SubmitResult,
+  WriteResult,
+  Writer,
 } from '../domain/ports.js';
 import {
   type EndReason,
@@ -70,6 +74,15 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
     Math.ceil(logLastBytes / BYTES_PER_ENTRY),
     entries.length,
     ...entries.flatMap((entry) => [entry.letter, entry.fromSeq, entry.seq, entry.endOffset, entry.text]),
+  ];
+
+  /** The arguments of write and resize that say who asks; see scripts/_writer.lua. */
+  const writerArgs = (commandId: CommandId, writer: Writer) => [
+    prefixOf(commandId),
+    keys.controlChannel(commandId),
+    writer.type,
+    writer.type === 'owner' ? writer.sessionId : '',
+    writer.type === 'owner' ? writer.attachmentId : '',
   ];
 
   /** Intent before record (S2), sent in this order on one socket without waiting for the first answer. */
@@ -150,6 +163,8 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
           origin.type === 'connection' ? origin.attachmentId : '',
           request.spec.onOwnerGone,
           request.parentCommandId ?? '',
+          hasStdin(request.spec) ? 'open' : '',
+          request.spec.pty === undefined ? '' : sizeText(request.spec.pty),
         ],
       )) as
         | ['accepted', CommandSnapshot['state'], SessionId | '', number, number]
@@ -217,7 +232,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
             scripts.run.bind(
               null,
               'append-end',
-              [...appendTo, keys.trace(commandId)],
+              [...appendTo, keys.trace(commandId), keys.input(commandId)],
               [commandId, claimId, JSON.stringify(outcome), retentionMs, ...tail],
             ),
           ))) as ['appended' | 'behind', number] | ['owner', SessionId | ''] | ['claim_lost'];
@@ -236,12 +251,17 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       const rows = await readFields(
         redis,
         claims.map(({ commandId }) => keys.command(commandId)),
-        ['claim', 'state', 'kill'],
+        ['claim', 'state', 'kill', 'in', 'inb', 'size'],
       );
       return claims.map(({ commandId, claimId }, index) => {
-        const [claim, state, kill] = rows[index] ?? [];
+        const [claim, state, kill, stdin, written, size] = rows[index] ?? [];
         const wish = readKill(keys.command(commandId), kill ?? undefined);
-        return { held: claim === claimId && state === 'running', ...(wish === undefined ? {} : { kill: wish }) };
+        return {
+          held: claim === claimId && state === 'running',
+          ...(wish === undefined ? {} : { kill: wish }),
+          ...(stdin ? { input: { endOffset: Number(written), eof: stdin === 'eof' } } : {}),
+          ...(size ? { size: readSize(size) } : {}),
+        };
       });
     },
 
@@ -268,6 +288,29 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         : { type: answer[0] };
     },
 
+    async write({ commandId, writer, offset, bytes, eof }): Promise<WriteResult> {
+      const answer = (await scripts.run(
+        'write',
+        [keys.command(commandId), keys.input(commandId)],
+        [...writerArgs(commandId, writer), offset, Buffer.from(bytes), eof ? 1 : 0, LIMITS.maxStdinBytes],
+      )) as ['written' | 'beyond' | 'full', number] | ['closed' | 'ended' | 'not_owner' | 'unknown'];
+      return answer.length === 2 ? { type: answer[0], nextOffset: answer[1] } : { type: answer[0] };
+    },
+
+    async resize(commandId, writer, size): Promise<ResizeResult> {
+      const args = [...writerArgs(commandId, writer), sizeText(size)];
+      return { type: (await scripts.run('resize', [keys.command(commandId)], args)) as ResizeResult['type'] };
+    },
+
+    async readStdin({ commandId, claimId, takenOffset, limitBytes, closed }): Promise<StdinPage> {
+      const [type, endOffset, eof, ...chunks] = (await scripts.runForBytes(
+        'read-stdin',
+        [keys.command(commandId), keys.input(commandId)],
+        [claimId, takenOffset, limitBytes, closed ? 1 : 0],
+      )) as [Buffer, number, number, ...Buffer[]];
+      return type.toString() === 'page' ? { type: 'page', endOffset, eof: eof === 1, chunks } : { type: 'claim_lost' };
+    },
+
     async endWithoutWorker(commandId, expectedClaimId, reason, error) {
       const claimId = makeClaimId(chance.bytes(16));
       await presence.noteDue(`expire:${commandId}`, retentionMs);
@@ -280,7 +323,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         const owner = snapshot.ownerSessionId as SessionId | null;
         const answer = (await scripts.run(
           'end-without-worker',
-          [...appendKeys(commandId, owner), keys.trace(commandId)],
+          [...appendKeys(commandId, owner), keys.trace(commandId), keys.input(commandId)],
           [
             commandId,
             expectedClaimId,
@@ -399,12 +442,23 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
           keys.last(commandId),
           keys.trace(commandId),
           keys.commands(tagOf(commandId)),
+          keys.input(commandId),
         ],
         [prefixOf(commandId), commandId, retentionMs],
       )) as number;
       return dueInMs === 0 ? { type: 'expired' } : { type: 'refused', dueInMs };
     },
   };
+}
+
+/** A terminal is written to like a stdin. */
+const hasStdin = (spec: CommandSpec): boolean => spec.stdin === 'pipe' || spec.pty !== undefined;
+
+const sizeText = ({ cols, rows }: { readonly cols: number; readonly rows: number }): string => `${cols} ${rows}`;
+
+function readSize(text: string): { cols: number; rows: number } {
+  const [cols, rows] = text.split(' ').map(Number);
+  return { cols: cols ?? 80, rows: rows ?? 24 };
 }
 
 /** The `ended` entry of a command whose worker does not write it. */

@@ -19,6 +19,8 @@ export function createKeys(prefix: string) {
     command: (id: CommandId) => `${at(tagOf(id))}:cmd:${id}`,
     first: (id: CommandId) => `${at(tagOf(id))}:first:${id}`,
     last: (id: CommandId) => `${at(tagOf(id))}:last:${id}`,
+    /** What was written to its stdin and not taken yet. */
+    input: (id: CommandId) => `${at(tagOf(id))}:in:${id}`,
     trace: (id: CommandId) => `${at(tagOf(id))}:trace:${id}`,
     /** What scripts build further keys of the same tag from. */
     tagPrefix: (tag: Tag) => at(tag),

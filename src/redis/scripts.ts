@@ -14,6 +14,8 @@ export interface Scripts {
    * @throws AppError REDIS_UNAVAILABLE when Redis does not answer or refuses for now; the script may have run
    */
   run(name: string, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown>;
+  /** The same with every text of the answer as bytes. */
+  runForBytes(name: string, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown>;
 }
 
 type ScriptCommand = (keyCount: number, ...keysAndArgs: ScriptArgument[]) => Promise<unknown>;
@@ -25,6 +27,7 @@ const SHEBANG = '#!lua';
 /** @param folder where the scripts are; another one only in tests, to see a rule switched off */
 export function createScripts(redis: Redis | Cluster, folder: URL = FOLDER): Scripts {
   const commands = new Map<string, ScriptCommand>();
+  const byteCommands = new Map<string, ScriptCommand>();
   for (const file of readdirSync(folder)) {
     if (!file.endsWith('.lua') || file.startsWith('_')) continue;
     const name = file.slice(0, -'.lua'.length);
@@ -33,21 +36,26 @@ export function createScripts(redis: Redis | Cluster, folder: URL = FOLDER): Scr
     // The prefix keeps `append` and `touch` of ours apart from the commands of Redis.
     const commandName = `homing:${name}`;
     redis.defineCommand(commandName, { lua });
-    const command = (redis as unknown as Record<string, ScriptCommand>)[commandName];
-    if (command === undefined) throw new Error(`scripts/${file} was not defined`);
+    const defined = redis as unknown as Record<string, ScriptCommand>;
+    const command = defined[commandName];
+    const byteCommand = defined[`${commandName}Buffer`];
+    if (command === undefined || byteCommand === undefined) throw new Error(`scripts/${file} was not defined`);
     commands.set(name, command.bind(redis));
+    byteCommands.set(name, byteCommand.bind(redis));
   }
-  return {
-    async run(name, keys, args) {
-      const command = commands.get(name);
+
+  const runIn =
+    (defined: ReadonlyMap<string, ScriptCommand>): Scripts['run'] =>
+    async (name, keys, args) => {
+      const command = defined.get(name);
       if (command === undefined) throw new Error(`there is no script ${name}`);
       try {
         return await command(keys.length, ...keys, ...args);
       } catch (error) {
         throw asRedisError(error);
       }
-    },
-  };
+    };
+  return { run: runIn(commands), runForBytes: runIn(byteCommands) };
 }
 
 function readScript(folder: URL, file: string, within: readonly string[]): string {

@@ -4,7 +4,7 @@
  * One batched look every 2 s, jittered, and at once for a command that is nudged. A lost nudge costs one interval; while
  * Redis is away nothing is concluded (CO9).
  */
-import type { CommandStore, EventBus, KillRequest, Log, Subscription } from '../domain/ports.js';
+import type { ClaimCheck, CommandStore, EventBus, KillRequest, Log, Subscription } from '../domain/ports.js';
 import { messageOf } from '../errors.js';
 import type { ClaimId, CommandId } from '../protocol/ids.js';
 
@@ -15,6 +15,8 @@ export interface ClaimHandlers {
   /** May be told the same wish more than once. */
   onKill(request: KillRequest): void;
   onLost(): void;
+  /** What is stored for a command with a stdin or a terminal; after every look, changed or not. */
+  onInput?(check: Pick<ClaimCheck, 'input' | 'size'>): void;
   /** After every look, also at commands that nothing happened to. */
   onTick(): void;
   /** The server behind the connection is another one: what it holds may have gone back. */
@@ -54,7 +56,10 @@ export function createClaims(ports: {
         const check = checks[i];
         if (check === undefined || watched.get(one.commandId) !== one) continue;
         if (!check.held) one.onLost();
-        else if (check.kill !== undefined) one.onKill(check.kill);
+        else {
+          if (check.kill !== undefined) one.onKill(check.kill);
+          one.onInput?.(check);
+        }
       }
     } catch (error) {
       ports.log.debug({ error: messageOf(error) }, 'claims could not be checked');

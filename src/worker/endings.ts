@@ -1,5 +1,6 @@
 /** Everything that can end a running command, each told to the one race: the first cause decides (CO8). */
 import type { EndCause, EndRace } from '../domain/outcome.js';
+import { createInput } from './input.js';
 import type { Output } from './output.js';
 import type { RunningProcess } from './process.js';
 import type { Run } from './run.js';
@@ -46,9 +47,11 @@ export function watchEndings(run: Run, process: RunningProcess, output: Output, 
     publisher.close();
     loseClaim('claim_lost');
   };
+  const input = createInput(run, process);
   const watch = run.ports.claims.watch(run.commandId, run.claimId, {
     onKill: (request) => endFor({ type: 'kill', request }, request),
     onLost: lose,
+    onInput: input.update,
     onTick: publisher.tick,
     onServerChanged: publisher.recheck,
   });
@@ -64,6 +67,7 @@ export function watchEndings(run: Run, process: RunningProcess, output: Output, 
       for (const timer of timers) clearTimeout(timer);
       control.drained.removeEventListener('abort', drain);
       watch.close();
+      input.close();
     },
   };
 }

@@ -9,11 +9,13 @@
 import { Socket } from 'node:net';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { CHUNK_BYTES, type Chunker, createChunker } from '../domain/chunker.js';
-import type { OutputPipe } from './process.js';
+import type { OutputSource } from './process.js';
 
 const COALESCE_MS = 16;
 const READ_BYTES = 64 * 1024;
 const LOOK_EVERY_MS = 10;
+/** A terminal has no end while we hold it open, so quiet must do: what was written comes within a few ms. */
+const TERMINAL_IDLE_MS = 100;
 
 export interface Output {
   /** When bytes last came, on the clock of `performance.now()`. */
@@ -25,7 +27,7 @@ export interface Output {
 }
 
 interface Stream {
-  readonly name: OutputPipe['stream'];
+  readonly name: OutputSource['stream'];
   readonly chunker: Chunker;
   readonly socket: Socket;
   ended: boolean;
@@ -36,8 +38,8 @@ interface Stream {
  * @param allocate gives a block of exactly this size
  */
 export function createOutput(
-  pipes: readonly OutputPipe[],
-  sink: (stream: OutputPipe['stream'], bytes: Uint8Array) => void,
+  sources: readonly OutputSource[],
+  sink: (stream: OutputSource['stream'], bytes: Uint8Array) => void,
   allocate: (bytes: number) => Uint8Array,
 ): Output {
   let closed = false;
@@ -45,12 +47,12 @@ export function createOutput(
   let flushedAtMs = Number.NEGATIVE_INFINITY;
   let timer: NodeJS.Timeout | undefined;
 
-  const streams: Stream[] = pipes.map((pipe) => {
+  const streams: Stream[] = sources.map((source) => {
     const stream: Stream = {
-      name: pipe.stream,
+      name: source.stream,
       chunker: createChunker(CHUNK_BYTES, allocate),
-      socket: readPipe(
-        pipe.readFd,
+      socket: read(
+        source,
         (bytes) => take(stream, bytes),
         () => {
           stream.ended = true;
@@ -85,18 +87,21 @@ export function createOutput(
       return lastByteAtMs;
     },
     async settled(idleMs, maxMs) {
+      const hasPipes = sources.some((source) => source.stream !== 'pty');
+      const quietMs = hasPipes ? idleMs : Math.min(idleMs, TERMINAL_IDLE_MS);
       const deadlineMs = performance.now() + maxMs;
       const quietSince = performance.now();
       while (!streams.every((stream) => stream.ended) && performance.now() < deadlineMs) {
         await sleep(LOOK_EVERY_MS);
         // Timers run before reads: after a busy turn the pipe may be full although nothing was read for long.
         await nextTurn();
-        if (performance.now() - Math.max(lastByteAtMs, quietSince) >= idleMs) return;
+        if (performance.now() - Math.max(lastByteAtMs, quietSince) >= quietMs) return;
       }
     },
     close() {
       if (closed) return;
       clearTimeout(timer);
+      for (const source of sources) if (source.stream === 'pty') source.pty.close();
       for (const { name, chunker, socket } of streams) {
         const chunk = chunker.end();
         if (chunk !== undefined) sink(name, chunk);
@@ -108,7 +113,9 @@ export function createOutput(
 }
 
 /** @param onBytes gets a view into a buffer that is filled again afterwards */
-function readPipe(readFd: number, onBytes: (bytes: Uint8Array) => void, onEnd: () => void): Socket {
+function read(source: OutputSource, onBytes: (bytes: Uint8Array) => void, onEnd: () => void): Socket {
+  if (source.stream === 'pty') return source.pty.read(Buffer.allocUnsafe(READ_BYTES), onBytes, onEnd);
+  const { readFd } = source;
   const options = {
     fd: readFd,
     readable: true,

@@ -1,29 +1,38 @@
 /**
- * Starts a command in its own session and process group, with real pipes for its output, or says in a sentence why it
- * could not be started.
+ * Starts a command in its place (see `containment.ts`), in its own session and process group, with real pipes for its output,
+ * or says in a sentence why it could not be started.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync } from 'node:fs';
+import { chownSync, closeSync, fchownSync } from 'node:fs';
 import { access, constants, stat } from 'node:fs/promises';
 import type { EndCause, Exit } from '../domain/outcome.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { CommandSpec } from '../protocol/methods.js';
-import { type ProcessGroup, processGroup } from './group.js';
+import { findProgram } from './find-program.js';
+import type { Place } from './containment.js';
 import { closePipe, type Pipe, type PipePool } from './pipes.js';
+import { faultIn, type LaunchFault, launchOf, REPORT_FD } from './process-launch.js';
+import type { ProcessTree } from './process-tree.js';
+import { inTerminal, openPty, type Pty } from './pty.js';
+import type { RunAs } from './run-as.js';
 import { type Program, programOf } from './script-file.js';
+import { type InputSink, pipeSink } from './stdin.js';
 
-export interface OutputPipe {
-  readonly stream: 'out' | 'err';
+/** Where output of a command comes from. */
+export type OutputSource =
   /** The reader closes it. */
-  readonly readFd: number;
-}
+  { readonly stream: 'out' | 'err'; readonly readFd: number } | { readonly stream: 'pty'; readonly pty: Pty };
 
 export interface RunningProcess {
+  /** Of the leader, on the host. */
   readonly pid: number;
-  readonly group: ProcessGroup;
+  readonly tree: ProcessTree;
   /** Of the leader. Never rejects. */
   readonly exited: Promise<Exit>;
-  readonly outputs: readonly OutputPipe[];
+  readonly outputs: readonly OutputSource[];
+  /** Of a command with a stdin or a terminal. */
+  readonly input?: InputSink;
+  readonly pty?: Pty;
 }
 
 export type StartResult =
@@ -41,17 +50,30 @@ export async function startProcess(request: StartRequest, pool: PipePool): Promi
   const folderFault = await faultOfFolder(request.cwd);
   if (folderFault !== undefined) return failed(folderFault, null);
 
+  const { spec } = request;
   const pipes: Pipe[] = [];
+  let stdin: Pipe | undefined;
+  let pty: Pty | undefined;
   let program: Program | undefined;
   try {
-    program = await programOf(request.spec);
-    pipes.push(await pool.take());
-    if (request.spec.streams === 'split') pipes.push(await pool.take());
-    const process = await spawnWith(program, request, pipes);
+    program = await programOf(spec);
+    if (spec.pty !== undefined) {
+      // A shell opens the terminal and becomes the program: what it can not find must be told here.
+      await findProgram(program.argv[0] as string, request);
+      pty = openPty(spec.pty);
+    } else {
+      pipes.push(await pool.take());
+      if (spec.streams === 'split') pipes.push(await pool.take());
+      if (spec.stdin === 'pipe') stdin = await pool.takeInput();
+    }
+    const process = await spawnWith(program, request, { pipes, stdin, pty });
     for (const pipe of pipes) closeSync(pipe.writeFd);
+    if (stdin !== undefined) closeSync(stdin.readFd);
     return { type: 'started', process };
   } catch (error) {
     pipes.forEach(closePipe);
+    if (stdin !== undefined) closePipe(stdin);
+    pty?.close();
     return explainFailure(error as NodeJS.ErrnoException, program?.argv[0] ?? '');
   } finally {
     await program?.scriptFile?.close();
@@ -61,15 +83,25 @@ export async function startProcess(request: StartRequest, pool: PipePool): Promi
 async function spawnWith(
   program: Program,
   { cwd, env }: StartRequest,
-  pipes: readonly Pipe[],
+  {
+    pipes,
+    stdin,
+    pty,
+  }: { readonly pipes: readonly Pipe[]; readonly stdin?: Pipe | undefined; readonly pty?: Pty | undefined },
 ): Promise<RunningProcess> {
-  const [out, err = out] = pipes as [Pipe, Pipe?];
-  const { argv, scriptFile } = program;
+  const [out, err = out] = pipes;
+  const { scriptFile } = program;
+  const argv = pty === undefined ? program.argv : inTerminal(pty.path, program.argv);
   const child = spawn(argv[0] as string, argv.slice(1), {
     cwd,
     env,
     // One pipe for both keeps the true order of what was written to them. The script, if any, is SCRIPT_FD.
-    stdio: ['ignore', out.writeFd, err.writeFd, ...(scriptFile === undefined ? [] : [scriptFile.fd])],
+    stdio: [
+      stdin?.readFd ?? 'ignore',
+      out?.writeFd ?? 'ignore',
+      err?.writeFd ?? 'ignore',
+      ...(scriptFile === undefined ? [] : [scriptFile.fd]),
+    ],
     // A session and group of its own; signals reach the group by its id.
     detached: true,
   });
@@ -82,7 +114,12 @@ async function spawnWith(
     pid,
     group: processGroup(pid),
     exited,
-    outputs: pipes.map(({ readFd }, i) => ({ stream: i === 0 ? 'out' : 'err', readFd })),
+    outputs:
+      pty === undefined
+        ? pipes.map(({ readFd }, i) => ({ stream: i === 0 ? 'out' : 'err', readFd }))
+        : [{ stream: 'pty', pty }],
+    ...(pty === undefined ? {} : { pty, input: pty.input }),
+    ...(stdin === undefined ? {} : { input: pipeSink(stdin.writeFd) }),
   };
 }
 

@@ -17,7 +17,7 @@ import { CONTAINMENT, type RunOptions } from './run.js';
 import { runCommand } from './run-command.js';
 
 export interface WorkerPorts {
-  readonly store: Pick<CommandStore, 'claim' | 'append' | 'checkClaims'>;
+  readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin' | 'checkClaims'>;
   readonly presence: Presence;
   readonly bus: Pick<EventBus, 'subscribeControl' | 'onRestored'>;
   /** Begins to take jobs; `run` resolves when the command is over here. */

@@ -1,27 +1,26 @@
 /** One worker on a real Redis, with real processes: what ends up in the log is what the command did. */
-import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
-import type { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { JobData, KillRequest, QueueConsumer } from '../../src/domain/ports.js';
-import type { Outcome, StoredEntry } from '../../src/protocol/entries.js';
-import { type CommandId, makeWorkerId } from '../../src/protocol/ids.js';
-import type { CommandSpecInput } from '../../src/protocol/methods.js';
-import { createRedis, parseRedisUrl } from '../../src/redis/connections.js';
-import { createEventBus } from '../../src/redis/event-bus.js';
-import { createWorker, type WorkerOptions } from '../../src/worker/worker.js';
-import { MARKER } from '../support/processes.js';
+import type { KillRequest } from '../../src/domain/ports.js';
+import type { CommandId } from '../../src/protocol/ids.js';
+import type { WorkerOptions } from '../../src/worker/worker.js';
 import { flood, floodBytes } from '../support/programs.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
-import { chance, createStores, openTab, type Stores, silentLog, submit } from '../support/stores.js';
+import { createStores, type Stores } from '../support/stores.js';
 import { startTcpProxy } from '../support/tcp-proxy.js';
+import {
+  nodeProgram,
+  program,
+  readWholeLog,
+  runOnce,
+  type Spec,
+  script,
+  startWorkerOn,
+  submitFromTab,
+} from '../support/test-worker.js';
 import { until, within } from '../support/wait.js';
 
 const MIB = 1024 * 1024;
-const programs = fileURLToPath(new URL('../programs/', import.meta.url));
-const program = (name: string, ...args: string[]) => ({ argv: [programs + name, ...args] });
-const nodeProgram = (name: string, ...args: string[]) => ({ argv: [process.execPath, programs + name, ...args] });
 
 let redis: TestRedis;
 let stores: Stores;
@@ -34,114 +33,11 @@ afterAll(async () => {
   await redis[Symbol.asyncDispose]();
 });
 
-/** A worker whose jobs the test hands over itself; the queue has its own contract. */
-async function startTestWorker(options: Partial<WorkerOptions> = {}, at: Stores = stores, url = redis.url) {
-  const workerId = makeWorkerId(randomBytes(16));
-  const subscriber = createRedis(parseRedisUrl(url), 'subscriber', silentLog) as Redis;
-  const meter = { count() {}, gauge() {}, observe() {} };
-  const bus = createEventBus({
-    commands: at.redis,
-    subscriber,
-    keys: at.keys,
-    selfId: workerId,
-    log: silentLog,
-    meter,
-    chance,
-  });
-  let run!: (commandId: CommandId, job: JobData) => Promise<void>;
-  const consumer: QueueConsumer = { pause: async () => {}, close: async () => {} };
-  const worker = createWorker(
-    {
-      store: at.commands,
-      presence: at.presence,
-      bus,
-      consume: (taken) => {
-        run = taken;
-        return consumer;
-      },
-      log: silentLog,
-      meter,
-      chance,
-    },
-    {
-      workerId,
-      pool: 'default',
-      concurrency: 8,
-      version: '0',
-      leaseMs: 2_000,
-      killGraceMs: 300,
-      spoolBytes: 32 * MIB,
-      logFirstBytes: MIB,
-      logLastBytes: 7 * MIB,
-      outputBytesPerSec: 64 * MIB,
-      envAllow: `PATH ${MARKER}`,
-      hostEnv: { PATH: process.env.PATH, [MARKER]: String(process.pid), HIDDEN: 'no' },
-      defaultCwd: '/',
-      ...options,
-    },
-  );
-  await worker.start();
-  return {
-    worker,
-    run: (commandId: CommandId) => run(commandId, {} as JobData),
-    async [Symbol.asyncDispose]() {
-      await worker.close();
-      await bus.close();
-      subscriber.disconnect();
-    },
-  };
-}
-
-interface Logged {
-  readonly entries: readonly StoredEntry[];
-  /** Names and params, in order. */
-  // biome-ignore lint/suspicious/noExplicitAny: entries of every kind, each test looks at what it needs
-  readonly said: readonly { method: string; params: any }[];
-  readonly output: Buffer;
-  readonly outcome: Outcome;
-}
-
-async function readLog(commandId: CommandId, at: Stores = stores): Promise<Logged> {
-  const entries: StoredEntry[] = [];
-  for (let after = 0; ; ) {
-    const page = await at.commands.readLog(commandId, { type: 'viewer' }, after, MIB);
-    if (page.type !== 'page') throw new Error(page.type);
-    entries.push(...page.entries);
-    if (page.entries.length === 0) break;
-    after = page.entries.at(-1)!.seq;
-  }
-  const said = entries.map((entry) => JSON.parse(entry.text));
-  const output = Buffer.concat(
-    said
-      .filter(({ method }) => method === 'command.output')
-      .map(({ params }) => Buffer.from(params.data ?? params.base64, params.data === undefined ? 'base64' : 'utf8')),
-  );
-  return { entries, said, output, outcome: said.at(-1)?.params.outcome };
-}
-
-type Spec = Partial<CommandSpecInput>;
-
-/** A command line for the shell. */
-const script = (text: string): Spec => ({ argv: undefined, script: text });
-
-async function submitted(spec: Spec, at: Stores = stores): Promise<CommandId> {
-  const tab = await openTab(at);
-  const { commandId, answer } = await submit(at, { tab }, spec);
-  expect(answer.type).toBe('accepted');
-  return commandId;
-}
-
-/** Submits, runs to the end and reads the log. */
-async function runToEnd(spec: Spec, options: Partial<WorkerOptions> = {}): Promise<Logged & { commandId: CommandId }> {
-  await using test = await startTestWorker(options);
-  const commandId = await submitted(spec);
-  await within('the end of the command', test.run(commandId));
-  const logged = await readLog(commandId);
-  expect(logged.said.filter(({ method }) => method === 'command.ended')).toHaveLength(1);
-  expect(logged.said.at(-1)?.method).toBe('command.ended');
-  expect(await stores.presence.workerCommands(test.worker.workerId)).toEqual([]);
-  return { ...logged, commandId };
-}
+const startTestWorker = (options: Partial<WorkerOptions> = {}, at: Stores = stores, url = redis.url) =>
+  startWorkerOn(at, url, options);
+const readLog = (commandId: CommandId, at: Stores = stores) => readWholeLog(at, commandId);
+const submitted = (spec: Spec, at: Stores = stores) => submitFromTab(at, spec);
+const runToEnd = (spec: Spec, options: Partial<WorkerOptions> = {}) => runOnce(stores, redis.url, spec, options);
 
 const kill = (request: Partial<KillRequest> = {}): KillRequest => ({
   signal: 'SIGTERM',
@@ -283,9 +179,9 @@ describe('a command that can not be started', () => {
   });
 
   it('is refused by name when it asks for what this worker does not offer', async () => {
-    const { said, outcome } = await runToEnd({ argv: ['true'], pty: { cols: 80, rows: 24 } });
+    const { said, outcome } = await runToEnd({ argv: ['true'], notify: { webhook: 'https://example.com/' } });
     expect(said).toHaveLength(1);
-    expect(outcome).toMatchObject({ reason: 'refused', error: expect.stringMatching(/^pty: /) });
+    expect(outcome).toMatchObject({ reason: 'refused', error: expect.stringMatching(/^notify.webhook: /) });
   });
 
   it('[CO2] is not started when a kill was asked for while it was queued', async () => {

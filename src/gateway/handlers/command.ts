@@ -4,6 +4,7 @@ import { AppError } from '../../errors.js';
 import type { CommandId } from '../../protocol/ids.js';
 import { findCommand, placeFor, requireScope, unknownCommand } from '../access.js';
 import type { AttachedSession } from '../attached-session.js';
+import { notOwner, resizeTerminal, writeTo } from '../input.js';
 import { killCommand } from '../kill.js';
 import { beginView, entryOf, readView } from '../log-pages.js';
 import { checkSpec, commandIdFor, submitCommand } from '../submit.js';
@@ -80,19 +81,18 @@ export function killParams(
 
 export const writeStdin: Handler<'command.write'> = async (node, { claims, session }, params) => {
   requireScope(claims, 'run');
-  const { record } = await findCommand(node.ports.commands, claims, params.commandId);
-  if (record.snapshot.ownerSessionId !== session.sessionId) throw notOwner();
-  throw new AppError('STDIN_CLOSED', 'the command was started without stdin');
+  const { id } = await findCommand(node.ports.commands, claims, params.commandId);
+  return { result: await writeTo(node.ports.commands, id, ownerOf(session), params) };
 };
 
 export const resizePty: Handler<'command.resize'> = async (node, { claims, session }, params) => {
   requireScope(claims, 'run');
-  const { record } = await findCommand(node.ports.commands, claims, params.commandId);
-  if (record.snapshot.ownerSessionId !== session.sessionId) throw notOwner();
-  throw new AppError('INVALID_PARAMS', 'commandId: the command has no terminal', { field: 'commandId' });
+  const { id } = await findCommand(node.ports.commands, claims, params.commandId);
+  await resizeTerminal(node.ports.commands, id, ownerOf(session), params);
+  return { result: {} };
 };
 
-const notOwner = () => new AppError('NOT_OWNER', 'another session owns the command');
+const ownerOf = ({ sessionId, attachmentId }: AttachedSession) => ({ type: 'owner', sessionId, attachmentId }) as const;
 
 export const adoptCommand: Handler<'command.adopt'> = async (node, { claims, session }, params) => {
   requireScope(claims, 'run');

@@ -60,11 +60,12 @@ local function append_entries(at, cid, c)
 end
 
 -- finish: the command is over. Keys live for the retention and a slack; the expire script removes them before (L4).
-local function finish(outcome, retention_ms, trace_key)
+local function finish(outcome, retention_ms, trace_key, stdin_key)
   redis.call('HSET', KEYS[1], 'state', 'ended', 'ended', int(now_ms()), 'outcome', outcome)
   local ttl = tonumber(retention_ms) + 3600000
   redis.call('PEXPIRE', KEYS[1], ttl)
   redis.call('PEXPIRE', KEYS[2], ttl)
   redis.call('PEXPIRE', KEYS[3], ttl)
   redis.call('PEXPIRE', trace_key, ttl)
+  redis.call('UNLINK', stdin_key)
 end

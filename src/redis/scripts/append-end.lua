@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Appends the last entries of a command, `ended` at the end, and ends it (DE2). As append, but works when Redis is full.
--- KEYS as _append.lua, [5] trace list
+-- KEYS as _append.lua, [5] trace list  [6] stdin stream
 -- ARGV[1] command id  [2] claim id  [3] outcome, JSON  [4] retention, ms, then as _append.lua from 5
 -- Returns as append
 -- @include _clock.lua
@@ -13,5 +13,5 @@ if c[9] ~= 'running' then return { 'claim_lost' } end
 if c[8] ~= ARGV[5] then return { 'owner', c[8] } end -- fence: owner
 if tonumber(ARGV[13]) ~= head + 1 then return { 'behind', head } end -- fence: order
 head = append_entries(5, ARGV[1], c)
-finish(ARGV[3], ARGV[4], KEYS[5])
+finish(ARGV[3], ARGV[4], KEYS[5], KEYS[6])
 return { 'appended', head }

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Ends a command that no worker will end: takes the claim first, then writes the one `ended` (CO3, DE2).
--- KEYS as _append.lua, [5] trace list
+-- KEYS as _append.lua, [5] trace list  [6] stdin stream
 -- ARGV[1] command id  [2] expected claim id ('' while queued)  [3] claim id to take  [4] expected head
 --      [5] outcome, JSON  [6] retention, ms, then as _append.lua from 7
 -- Returns {'ended'} | {'refused'} | {'head', head} | {'owner', owner or ''}
@@ -14,5 +14,5 @@ if tonumber(c[1]) ~= tonumber(ARGV[4]) then return { 'head', tonumber(c[1]) } en
 if c[8] ~= ARGV[7] then return { 'owner', c[8] } end -- moved since it was read
 redis.call('HSET', KEYS[1], 'claim', ARGV[3])
 append_entries(7, ARGV[1], c)
-finish(ARGV[5], ARGV[6], KEYS[5])
+finish(ARGV[5], ARGV[6], KEYS[5], KEYS[6])
 return { 'ended' }

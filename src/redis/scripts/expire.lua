@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Removes everything of a command whose retention is over (L4).
--- KEYS[1] cmd hash  [2] first stream  [3] last stream  [4] trace list  [5] cmds zset
+-- KEYS[1] cmd hash  [2] first stream  [3] last stream  [4] trace list  [5] cmds zset  [6] stdin stream
 -- ARGV[1] tag prefix  [2] command id  [3] retention, ms
 -- Returns 0 when removed | ms to wait
 -- @include _clock.lua
@@ -16,7 +16,7 @@ if c[1] then
   redis.call('SREM', prefix .. ':parked:' .. c[4], cid)
   redis.call('SREM', prefix .. ':kept:' .. c[4], cid)
 end
-redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6])
 redis.call('ZREM', KEYS[5], cid)
 settle_conversation(prefix, ARGV[3])
 return 0

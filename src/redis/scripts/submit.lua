@@ -3,7 +3,8 @@
 -- KEYS[1] cmd hash
 -- ARGV[1] tag prefix  [2] command id  [3] tenant  [4] conversation  [5] principal  [6] spec, JSON  [7] spec hash
 --      [8] 'connection' | 'named' | 'none'  [9] origin session id or ''  [10] attachment id or ''
---      [11] onOwnerGone  [12] parent command id or ''
+--      [11] onOwnerGone  [12] parent command id or ''  [13] 'open' when it has a stdin, else ''
+--      [14] size of its terminal, '<cols> <rows>', or ''
 -- Returns {'accepted', state, owner or '', owner's rev, 1 if repeated} | {'conflict'} | {'origin_unknown'} | {'superseded'}
 -- @include _clock.lua
 -- @include _ownership.lua
@@ -43,6 +44,8 @@ redis.call('ZADD', zkey, int(score), cid)
 redis.call('HSET', KEYS[1], 'v', 1, 'tenant', ARGV[3], 'conversation', ARGV[4], 'principal', principal, 'spec', ARGV[6],
   'hash', ARGV[7], 'origin', origin, 'oclosed', closed, 'owner', owner, 'why', why, 'parent', ARGV[12], 'ogone', ARGV[11],
   'state', 'queued', 'worker', '', 'claim', '', 'head', 0, 'acked', 0, 'bytes', 0, 'created', int(now))
+if ARGV[13] ~= '' then redis.call('HSET', KEYS[1], 'in', ARGV[13], 'inb', 0, 'intaken', 0) end
+if ARGV[14] ~= '' then redis.call('HSET', KEYS[1], 'size', ARGV[14]) end
 local rev = 0
 if owner ~= '' then
   give(prefix, cid, owner, why)
