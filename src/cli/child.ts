@@ -35,6 +35,8 @@ export interface Supervised {
   readonly pid: number | undefined;
   /** The first time it is ready. Rejects when it ends before. */
   readonly ready: Promise<ReadyFacts>;
+  /** Ends its lifeline: it drains as if its parent were gone, for a few seconds at most. */
+  letGo(): void;
   /** Sends a signal and starts it no more; resolves when it is gone. */
   stop(signal: 'SIGTERM' | 'SIGKILL'): Promise<void>;
 }
@@ -110,6 +112,7 @@ export function superviseChild(options: SupervisedOptions): Supervised {
       return child?.pid;
     },
     ready,
+    letGo: () => void child?.stdin?.end(),
     async stop(signal) {
       stopping = true;
       clearTimeout(restartTimer);

@@ -25,7 +25,7 @@ const TOKEN_RENEW_MS = 86_400_000;
 /** After the drain: what processes may take to close before they are killed. */
 const CLOSE_TAIL_MS = 15_000;
 /** What they may take once the drain was cut short by a second signal. */
-const FORCED_MS = 8_000;
+const FORCED_MS = 12_000;
 /** Redis writes its last bytes after that. */
 const CLOSE_LIMIT_MS = FORCED_MS + 10_000;
 
@@ -44,7 +44,9 @@ export async function up(flags: UpFlags, settings: Settings): Promise<number> {
     },
     async close() {
       clearInterval(household.renewal);
-      // For those still draining this is the second SIGTERM, which cuts the drain short and kills their commands.
+      // For those still draining this is the second SIGTERM, which cuts the drain short and kills their commands. Two
+      // that come close together arrive as one, so their lifeline is cut as well.
+      for (const child of household.children) child.letGo();
       await endChildren(household.children, FORCED_MS);
       await Promise.all(household.children.map((child) => child.stop('SIGKILL')));
       await household.redis?.close();
