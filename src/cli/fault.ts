@@ -1,5 +1,6 @@
 /** A failure that ends a program with a sentence (or several) and a status, and without a stack trace. */
-import { AppError, messageOf } from '../errors.js';
+import { AppError } from '../errors.js';
+import { systemSentence } from './system-faults.js';
 
 /** 0 done, 1 failure, 2 wrong usage or settings. `homing run` has its own (PROTOCOL section 1). */
 export const EXIT = { failure: 1, usage: 2 } as const;
@@ -22,9 +23,6 @@ export function faultOf(error: unknown): CliFault | undefined {
   if (error instanceof AppError) {
     return new CliFault(error.code === 'INVALID_PARAMS' ? EXIT.usage : EXIT.failure, error.message);
   }
-  // The system's own failures carry a code: ENOENT, EACCES, EADDRINUSE …
-  if (error instanceof Error && typeof (error as NodeJS.ErrnoException).code === 'string') {
-    return new CliFault(EXIT.failure, messageOf(error));
-  }
-  return undefined;
+  const sentence = systemSentence(error);
+  return sentence === undefined ? undefined : new CliFault(EXIT.failure, sentence);
 }
