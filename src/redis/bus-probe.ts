@@ -11,6 +11,8 @@ export interface BusProbe {
   restarted(): void;
   /** Milliseconds since the last one was heard; Infinity before the first. */
   ageMs(): number;
+  /** For how long Redis has taken probes of which none was heard; 0 while it does not take any. */
+  deafMs(): number;
   close(): void;
 }
 
@@ -23,15 +25,17 @@ export interface BusProbePorts {
 }
 
 const INTERVAL_MS = 1_000;
-const LOST_MS = 5_000;
+const LOST_MS = 3_000;
 
 export function createBusProbe({ publish, lost, meter, chance }: BusProbePorts): BusProbe {
   let closed = false;
   let sequence = 0;
   let publishedMs = 0;
   let heardMs: number | undefined;
-  /** When Redis took the first probe that was not heard. */
+  /** When Redis took the first probe that was not heard; begun anew with each connection. */
   let unheardSinceMs: number | undefined;
+  /** The same over all connections. */
+  let deafSinceMs: number | undefined;
   let timer: NodeJS.Timeout | undefined;
 
   async function probe(): Promise<void> {
@@ -43,12 +47,14 @@ export function createBusProbe({ publish, lost, meter, chance }: BusProbePorts):
     } catch {
       // Redis is away for everyone: no proof against the subscriber. The age tells, the connections report.
       unheardSinceMs = undefined;
+      deafSinceMs = undefined;
       return;
     }
     // The message comes on another socket and may overtake the answer to its publish.
     if (heardMs !== heardBefore) return;
     const nowMs = performance.now();
     unheardSinceMs ??= nowMs;
+    deafSinceMs ??= nowMs;
     if (closed || nowMs - unheardSinceMs < LOST_MS) return;
     unheardSinceMs = undefined;
     lost();
@@ -66,12 +72,14 @@ export function createBusProbe({ publish, lost, meter, chance }: BusProbePorts):
     heard(message) {
       heardMs = performance.now();
       unheardSinceMs = undefined;
+      deafSinceMs = undefined;
       if (message === String(sequence)) meter.observe('homing_bus_probe_ms', heardMs - publishedMs);
     },
     restarted() {
       unheardSinceMs = undefined;
     },
     ageMs: () => (heardMs === undefined ? Number.POSITIVE_INFINITY : performance.now() - heardMs),
+    deafMs: () => (deafSinceMs === undefined ? 0 : performance.now() - deafSinceMs),
     close() {
       closed = true;
       clearTimeout(timer);

@@ -1,19 +1,23 @@
 /**
  * The event bus on Redis: sharded channels, one per session, running command and process; exact names, no patterns.
- * A half-open link is found by pings within about 4 s, a subscription that only looks alive by the probe within about 6 s.
+ * A half-open link is found by pings within about 4 s, a subscription that only looks alive by the probe in about the same.
  */
 import type { Cluster, Redis } from 'ioredis';
 import type { Chance, EventBus, Log, Meter } from '../domain/ports.js';
-import type { NodeId, WorkerId } from '../protocol/ids.js';
-import { createBusProbe } from './bus-probe.js';
+import type { NodeId, SessionId, WorkerId } from '../protocol/ids.js';
+import { createBusProbes } from './bus-probes.js';
 import type { Keys } from './keys.js';
 import { answerOf } from './redis-errors.js';
-import { createSubscriptions } from './subscriptions.js';
+import { createShardedSubscriptions } from './sharded-subscriptions.js';
+import { createShards } from './shards.js';
 
 export interface EventBusPorts {
   /** Publishes; role `commands`. */
   readonly commands: Redis | Cluster;
-  /** Listens, and does nothing else; role `subscriber`. Both connections stay the caller's to disconnect. */
+  /**
+   * Listens, and does nothing else; role `subscriber`. A Cluster only tells who serves what: the bus listens over one
+   * connection of its own to each master. Both connections stay the caller's to disconnect.
+   */
   readonly subscriber: Redis | Cluster;
   readonly keys: Keys;
   readonly selfId: NodeId | WorkerId;
@@ -22,24 +26,15 @@ export interface EventBusPorts {
   readonly chance: Chance;
 }
 
-/** One shard for now: a single server. A Cluster needs one probe for each of its masters. */
-const PROBE_SHARD = '0';
-
 export function createEventBus({ commands, subscriber, keys, selfId, log, meter, chance }: EventBusPorts): EventBus {
-  const subscriptions = createSubscriptions({ subscriber, log, meter, chance });
-  const probeChannel = keys.probeChannel(PROBE_SHARD, selfId);
-  const probe = createBusProbe({
-    publish: (message) => commands.spublish(probeChannel, message),
-    lost() {
-      meter.count('homing_bus_probe_lost_total');
-      log.warn({}, 'Published probes do not come back, connecting the subscriber again');
-      if (subscriber.status === 'ready') subscriber.disconnect(true);
-    },
-    meter,
-    chance,
+  const shards = createShards({ redis: subscriber, role: 'subscriber', log });
+  const subscriptions = createShardedSubscriptions({ shards, log, meter, chance });
+  const probes = createBusProbes({
+    ...{ shards, subscriptions, keys, selfId, log, meter, chance },
+    publish: (channel, message) => commands.spublish(channel, message),
   });
-  subscriptions.keep(probeChannel, probe.heard);
-  subscriptions.onRestored(probe.restarted);
+  const channelOf = (sessionId: SessionId | undefined) =>
+    sessionId === undefined ? undefined : keys.sessionChannel(sessionId);
 
   return {
     subscribeSession: (sessionId, handler) => subscriptions.subscribe(keys.sessionChannel(sessionId), handler),
@@ -49,10 +44,12 @@ export function createEventBus({ commands, subscriber, keys, selfId, log, meter,
       await answerOf(commands.spublish(keys.askChannel(id), message));
     },
     onRestored: subscriptions.onRestored,
-    probeAgeMs: probe.ageMs,
+    probeAgeMs: (sessionId) => probes.ageMs(channelOf(sessionId)),
+    deafMs: (sessionId) => probes.deafMs(channelOf(sessionId)),
     async close() {
-      probe.close();
+      probes.close();
       await subscriptions.close();
+      shards.close();
     },
   };
 }

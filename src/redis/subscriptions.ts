@@ -5,16 +5,18 @@
  * Commands of one connection are carried out in order, so what was issued last for a channel holds. That is why an old
  * subscription's unsubscribe can not end a newer one, without a lock.
  */
-import { Cluster, type Redis } from 'ioredis';
+import type { Redis } from 'ioredis';
 import type { Chance, Log, Meter, Subscription } from '../domain/ports.js';
 import { AppError, messageOf } from '../errors.js';
 
 export interface SubscriptionsPorts {
   /** Role `subscriber`, used for nothing else. Stays the caller's to disconnect. */
-  readonly subscriber: Redis | Cluster;
+  readonly subscriber: Redis;
   readonly log: Log;
   readonly meter: Meter;
   readonly chance: Chance;
+  /** Of a member of a Cluster, which takes channels of one slot only in a call. */
+  readonly oneChannelPerCall?: boolean;
 }
 
 export interface Subscriptions {
@@ -23,8 +25,8 @@ export interface Subscriptions {
    * @throws AppError REDIS_UNAVAILABLE when it did not within 3 s
    */
   subscribe(channelName: string, handle: (message: string) => void): Promise<Subscription>;
-  /** Wants a channel for as long as this lives, without waiting for it. */
-  keep(channelName: string, handle: (message: string) => void): void;
+  /** Wants a channel without waiting for it. */
+  keep(channelName: string, handle: (message: string) => void): Subscription;
   /** Called after every channel was subscribed again following a loss. */
   onRestored(handler: () => void): void;
   close(): Promise<void>;
@@ -45,10 +47,10 @@ interface Channel {
   readonly waiters: Set<() => void>;
 }
 
-/** Redis takes any number; this bounds one command and one stall. A Cluster wants one slot per call. */
+/** Redis takes any number; this bounds one command and one stall. */
 const BATCH_CHANNELS = 512;
 /** Less than the 5 s after which a socket without a session is closed, so that the reason can still be told. */
-const SUBSCRIBE_TIMEOUT_MS = 3_000;
+export const SUBSCRIBE_TIMEOUT_MS = 3_000;
 const RETRY_FIRST_MS = 100;
 const RETRY_LAST_MS = 2_000;
 /** Refused so often, the connection is given up and made anew. */
@@ -58,7 +60,9 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
   const { subscriber, log, meter, chance } = ports;
   const channels = new Map<string, Channel>();
   const restoredHandlers: (() => void)[] = [];
-  const batchSize = subscriber instanceof Cluster ? 1 : BATCH_CHANNELS;
+  /** What goes into one call, of channels that are told together. */
+  const callsOf = <T>(batch: readonly T[]): readonly (readonly T[])[] =>
+    ports.oneChannelPerCall === true ? batch.map((channel) => [channel]) : [batch];
   let closed = false;
   /** Raised by each loss: answers from an older connection mean nothing. */
   let epoch = 0;
@@ -183,10 +187,11 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
     restoringIn = startedIn;
     const missing = [...channels.values()].filter(isMissing);
     let accepted = true;
-    for (let start = 0; start < missing.length; start += batchSize) {
+    for (let start = 0; start < missing.length; start += BATCH_CHANNELS) {
       // Some were left, or told by a newcomer, since the list was made.
-      const batch = missing.slice(start, start + batchSize).filter(isMissing);
-      if (batch.length > 0 && !(await tellSubscribe(batch))) accepted = false;
+      const batch = missing.slice(start, start + BATCH_CHANNELS).filter(isMissing);
+      const told = batch.length === 0 ? [] : await Promise.all(callsOf(batch).map(tellSubscribe));
+      if (told.includes(false)) accepted = false;
       // An answer of a lost connection may come late or never; the next `ready` began anew.
       if (closed || startedIn !== epoch) return;
     }
@@ -248,7 +253,11 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
 
   return {
     subscribe,
-    keep: (name, handle) => void join(name, { handle }),
+    keep(name, handle) {
+      const handler = { handle };
+      const channel = join(name, handler);
+      return { close: () => leave(channel, handler) };
+    },
     onRestored(handler) {
       restoredHandlers.push(handler);
     },
@@ -262,9 +271,10 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
       const names = [...channels.values()].filter(({ told }) => told === 'subscribe').map(({ name }) => name);
       for (const { waiters } of channels.values()) for (const wake of waiters) wake();
       channels.clear();
-      for (let start = 0; start < names.length && subscriber.status === 'ready'; start += batchSize) {
+      for (let start = 0; start < names.length && subscriber.status === 'ready'; start += BATCH_CHANNELS) {
+        const calls = callsOf(names.slice(start, start + BATCH_CHANNELS));
         // Best effort: the caller disconnects next, which ends every subscription too.
-        await subscriber.sunsubscribe(...names.slice(start, start + batchSize)).catch(() => undefined);
+        await Promise.all(calls.map((call) => subscriber.sunsubscribe(...call).catch(() => undefined)));
       }
     },
   };

@@ -37,6 +37,8 @@ export interface TestRedisCluster extends AsyncDisposable {
   replicaOf(master: ClusterMember): Promise<ClusterMember>;
   /** From now on this master's replica gets nothing it writes. What was sent before has arrived. */
   pauseReplication(master: ClusterMember): Promise<void>;
+  /** Kills the master; resolves when the Cluster itself has made its replica the master. */
+  failover(master: ClusterMember): Promise<ClusterMember>;
   /** Kills the master and makes its replica the master, with what it has. Resolves when the cluster is whole again. */
   promoteReplicaOf(master: ClusterMember): Promise<ClusterMember>;
   /** Moves one slot from its master to another, with its keys, while clients work. */
@@ -195,6 +197,14 @@ export async function startRedisCluster(config: readonly string[] = []): Promise
       replica.suspend();
       // A stopped replica would find what waits in its socket's buffer; a link that is closed brings nothing more.
       await master.direct.call('CLIENT', 'KILL', 'TYPE', 'replica');
+    },
+
+    async failover(master) {
+      const replica = await cluster.replicaOf(master);
+      await master.kill();
+      await until('the replica to take over', async () => ((await replica.direct.role()) as string[])[0] === 'master');
+      await cluster.whole();
+      return replica;
     },
 
     async promoteReplicaOf(master) {
