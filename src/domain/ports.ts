@@ -383,8 +383,13 @@ export interface EventBus {
   ask(id: NodeId | WorkerId, message: string): Promise<void>;
   /** Called after every channel was subscribed again following a loss. Everyone catches up then. */
   onRestored(handler: () => void): void;
-  /** Milliseconds since the last probe came back through the normal path; Infinity before the first. */
-  probeAgeMs(): number;
+  /**
+   * Milliseconds since the last probe came back through the normal path; Infinity before the first. Of the shard that
+   * carries a session's channel, or of the worst shard.
+   */
+  probeAgeMs(sessionId?: SessionId): number;
+  /** For how long Redis has taken probes of which none came back: commands work, the subscription is dead. */
+  deafMs(sessionId?: SessionId): number;
   close(): Promise<void>;
 }
 

@@ -15,10 +15,11 @@ export { describeTarget, parseRedisUrl, type RedisTarget } from './redis-url.js'
 /**
  * - `commands`: short requests. Nothing waits in memory while Redis is away; a call fails instead (CO9, DE5).
  * - `subscriber`: channels only. Subscribes again by hand, since an automatic resubscribe that is refused ends the process.
+ * - `claims`: claims and their WAIT. Nothing is sent again by itself, since WAIT on a fresh socket answers for nothing (W1).
  * - `queue-producer`: as `commands`, for BullMQ queues.
  * - `queue-worker`: blocking reads of BullMQ, which wait through an outage.
  */
-export type RedisRole = 'commands' | 'subscriber' | 'queue-producer' | 'queue-worker';
+export type RedisRole = 'commands' | 'subscriber' | 'claims' | 'queue-producer' | 'queue-worker';
 
 /** A silent link is found in this time plus at most one ping interval (measured: 3 s). */
 const SOCKET_TIMEOUT_MS = 3_000;
@@ -30,6 +31,7 @@ const CONNECT_TIMEOUT_MS = 3_000;
 const RETRY_FIRST_MS = 50;
 /** Small, so that work goes on soon after Redis is back. */
 const RETRY_LAST_MS = 1_000;
+const SLOTS_REFRESH_MS = 2_000;
 const LOG_INTERVAL_MS = 1_000;
 const LEAST_MAJOR_VERSION = 7;
 
@@ -39,6 +41,15 @@ export function createRedis(target: RedisTarget, role: RedisRole, log: Log): Red
   reportFaults(redis, describeTarget(target), role, log);
   // BullMQ watches its own blocking connections; a ping there would only queue behind a blocked read.
   if (role !== 'queue-worker') keepProving(redis);
+  return redis;
+}
+
+/** A plain connection to one member of a Cluster, with the access it was given. The caller closes it. */
+export function createMember(cluster: Cluster, host: string, port: number, role: RedisRole, log: Log): Redis {
+  const { redisOptions } = cluster.options;
+  const redis = new Redis({ ...redisOptions, ...commonOptions(role), host, port, retryStrategy: retryDelayMs });
+  reportFaults(redis, `redis://${host}:${port}`, role, log);
+  keepProving(redis);
   return redis;
 }
 
@@ -92,12 +103,13 @@ function commonOptions(role: RedisRole): RedisOptions {
         socketTimeout: SOCKET_TIMEOUT_MS,
       };
     case 'subscriber':
+    case 'claims':
       return {
         ...common,
         enableOfflineQueue: false,
         maxRetriesPerRequest: 1,
         autoResubscribe: false,
-        // A subscribe that was lost with its socket is made again by the bus, not twice by two.
+        // A subscribe that was lost with its socket is made again by the bus, a claim by its worker; not twice by two.
         autoResendUnfulfilledCommands: false,
         commandTimeout: COMMAND_TIMEOUT_MS,
         socketTimeout: SOCKET_TIMEOUT_MS,
@@ -133,7 +145,8 @@ function createCluster(target: Extract<RedisTarget, { type: 'cluster' }>, role: 
   const options: ClusterOptions = {
     clusterRetryStrategy: retryDelayMs,
     clusterNodeRetryStrategy: retryDelayMs,
-    shardedSubscribers: role === 'subscriber',
+    // Who serves what is asked again after every redirect; those who only listen or claim meet few (see shards.ts).
+    slotsRefreshInterval: SLOTS_REFRESH_MS,
     slotsRefreshTimeout: CONNECT_TIMEOUT_MS,
     redisOptions: { ...redisOptions, ...accessOptions(target), ...tlsOptions(target) },
     ...(enableOfflineQueue === undefined ? {} : { enableOfflineQueue }),
