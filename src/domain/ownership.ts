@@ -28,6 +28,8 @@ export interface CommandFacts {
   readonly principal: string;
   readonly specHash: string;
   readonly policy: 'adopt' | 'park' | 'kill';
+  /** '' without one. */
+  readonly origin: string;
   readonly originClosed: boolean;
   owner: string | null;
   /** Where it waits while nobody owns it. */
@@ -43,7 +45,8 @@ export interface CommandFacts {
 export type Origin =
   | { readonly type: 'connection'; readonly session: string; readonly attachment: string }
   | { readonly type: 'named'; readonly session: string }
-  | { readonly type: 'none' };
+  | { readonly type: 'none' }
+  | { readonly type: 'inherited'; readonly parent: string };
 
 const SUPERSEDED_KEPT = 8;
 
@@ -218,7 +221,7 @@ export function createOwnershipModel() {
       return 'adopted' as const;
     },
 
-    /** CO1, OW1, OW3, OW5, OW11. */
+    /** CO1, OW1, OW3, OW5, OW10, OW11. */
     submit(id: string, principal: string, specHash: string, policy: CommandFacts['policy'], origin: Origin) {
       const known = commands.get(id);
       if (known !== undefined) {
@@ -229,7 +232,18 @@ export function createOwnershipModel() {
       let owner: SessionFacts | undefined;
       let why: OwnerWhy | '' = '';
       let originClosed = false;
-      if (origin.type === 'none') {
+      let aside: CommandFacts['aside'] = null;
+      let originId = 'session' in origin ? origin.session : '';
+      if (origin.type === 'inherited') {
+        const parent = commands.get(origin.parent);
+        if (parent?.principal !== principal || parent.state !== 'running') return { type: 'origin_unknown' as const };
+        originId = parent.origin;
+        const first = sessions.get(originId);
+        originClosed = first !== undefined && !isOpen(first);
+        owner = sessions.get(parent.owner ?? '');
+        aside = parent.aside;
+        why = 'inherited';
+      } else if (origin.type === 'none') {
         owner = heirOf(principal);
         why = 'no_origin';
       } else {
@@ -250,12 +264,13 @@ export function createOwnershipModel() {
           why = 'origin_closed';
         }
       }
-      const killed = originClosed && policy === 'kill';
+      const killed = originClosed && policy === 'kill' && origin.type !== 'inherited';
       const command: CommandFacts = {
         id,
         principal,
         specHash,
         policy,
+        origin: originId,
         originClosed,
         owner: null,
         aside: null,
@@ -271,7 +286,7 @@ export function createOwnershipModel() {
         give(command, owner, why);
         owner.rev += 1;
       } else {
-        setAside(command, originClosed && policy !== 'adopt' ? 'kept' : 'parked');
+        setAside(command, aside ?? (originClosed && policy !== 'adopt' ? 'kept' : 'parked'));
       }
       return { type: 'accepted' as const, owner: command.owner, repeated: false };
     },
@@ -320,6 +335,18 @@ export function createOwnershipModel() {
       if (seq > command.head || seq <= command.acked) return;
       command.acked = seq;
       if (command.state === 'ended' && seq === command.head) sessions.get(sessionId)!.owned.delete(id);
+    },
+
+    /** OW12, IS2: a write to a command that has no stdin: who may not is told nothing else. */
+    write(id: string, sessionId: string, attachment: string) {
+      const command = commands.get(id);
+      if (command === undefined) return 'unknown' as const;
+      const session = sessions.get(sessionId);
+      if (command.owner !== sessionId) return 'not_owner' as const;
+      if (session?.state !== 'live' || session.attachment !== attachment) return 'not_owner' as const;
+      activity += 1;
+      session.active = activity;
+      return command.state === 'ended' ? ('ended' as const) : ('closed' as const);
     },
 
     /** DE4, IS2: what an owner's read after a cursor gives: the seqs, or refused. */

@@ -140,7 +140,9 @@ export type SubmitOrigin =
   | { readonly type: 'connection'; readonly sessionId: SessionId; readonly attachmentId: AttachmentId }
   /** Named by another caller (HTTP). Must exist and be the same principal's; may have closed since. */
   | { readonly type: 'named'; readonly sessionId: SessionId }
-  | { readonly type: 'none' };
+  | { readonly type: 'none' }
+  /** From inside a running command of the same principal: origin and first owner are the parent's (OW10). */
+  | { readonly type: 'inherited'; readonly parentCommandId: CommandId };
 
 export interface SubmitRequest extends Place {
   readonly commandId: CommandId;
@@ -148,7 +150,6 @@ export interface SubmitRequest extends Place {
   /** SHA-256, hex, over the canonical spec and origin: what makes two submits the same. */
   readonly specHash: string;
   readonly origin: SubmitOrigin;
-  readonly parentCommandId?: CommandId;
 }
 
 export type SubmitResult =
@@ -157,9 +158,12 @@ export type SubmitResult =
       readonly type: 'accepted';
       readonly state: 'queued' | 'running' | 'ended';
       readonly ownerSessionId: SessionId | null;
+      readonly originSessionId: SessionId | null;
       readonly rev: number;
       readonly repeated: boolean;
     }
+  /** Commands that start commands have a bound. */
+  | { readonly type: 'too_deep' }
   | { readonly type: 'conflict' }
   | { readonly type: 'origin_unknown' }
   /** The connection's attachment is no longer the current one. */
@@ -291,6 +295,8 @@ export interface CommandRecord extends Place {
   readonly principal: string;
   readonly claimId: string;
   readonly workerId: string;
+  /** Of the token inside the command; '' before it was claimed. */
+  readonly tokenHash: string;
   readonly priority: number;
   readonly delayMs: number;
   /** How long it may wait after its delay, where it says so itself. */
@@ -301,15 +307,24 @@ export interface CommandRecord extends Place {
 export interface CommandStore {
   /** Stores a command once, with its first owner, in state queued (CO1, OW1, OW3, OW5). Adds no job. */
   submit(request: SubmitRequest): Promise<SubmitResult>;
-  /** Queued → running for one attempt (CO2); the same claim id again: the same answer. */
-  claim(commandId: CommandId, claimId: ClaimId, workerId: WorkerId, containment: string): Promise<ClaimResult>;
+  /**
+   * Queued → running for one attempt (CO2); the same claim id again: the same answer.
+   * @param tokenHash SHA-256, hex, of the token that the command's process gets
+   */
+  claim(
+    commandId: CommandId,
+    claimId: ClaimId,
+    workerId: WorkerId,
+    containment: string,
+    tokenHash?: string,
+  ): Promise<ClaimResult>;
   /** Appends and publishes to the owner's channel in one atomic step; exact repeats change nothing. */
   append(request: AppendRequest): Promise<AppendResult>;
   /** One round trip for many commands. */
   checkClaims(claims: readonly { readonly commandId: CommandId; readonly claimId: ClaimId }[]): Promise<ClaimCheck[]>;
   /** Raises the acknowledged seq, from the owner's current attachment only; the rest is ignored (DE6). */
   ack(sessionId: SessionId, attachmentId: AttachmentId, cursors: ReadonlyMap<CommandId, number>): Promise<void>;
-  /** Records the wish and nudges the worker. The first reason stays; a later call may change signal and grace. */
+  /** Records the wish, for the commands it started too, and nudges the workers. The first reason stays; a later call may change signal and grace. */
   requestKill(commandId: CommandId, kill: KillRequest): Promise<KillResult>;
   /**
    * Ends a command that no worker will end: takes the claim, then writes the one `ended` (CO3).

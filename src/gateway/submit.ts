@@ -5,6 +5,7 @@ import type { CommandStore, Place, Presence, QueueProducer, SubmitOrigin, Submit
 import { unsupportedField } from '../domain/supported.js';
 import { AppError, messageOf } from '../errors.js';
 import { type CommandId, makeCommandId } from '../protocol/ids.js';
+import { LIMITS } from '../protocol/limits.js';
 import type { CommandSpec } from '../protocol/methods.js';
 import type { Claims } from '../protocol/token.js';
 import { requireScope } from './access.js';
@@ -51,7 +52,7 @@ export function commandIdFor(place: Place, idempotencyKey: string | undefined, c
  * left out: a page that lost its session and retries over a new one asks for the same command.
  */
 function specHashOf(spec: CommandSpec, origin: SubmitOrigin): string {
-  const named = origin.type === 'named' ? origin.sessionId : '';
+  const named = origin.type === 'named' ? origin.sessionId : origin.type === 'inherited' ? origin.parentCommandId : '';
   return sha256(JSON.stringify(canonical(spec)), named).toString('hex');
 }
 
@@ -96,6 +97,8 @@ export async function submitCommand(
       });
     case 'origin_unknown':
       throw new AppError('ORIGIN_UNKNOWN', 'there is no such origin session', { field: 'originSessionId' });
+    case 'too_deep':
+      throw new AppError('LIMIT_EXCEEDED', `a command may start commands ${LIMITS.maxDepth} deep, no deeper`);
     case 'superseded':
       throw new AppError('SESSION_IN_USE', 'another connection holds this session now');
     case 'accepted':
@@ -103,8 +106,7 @@ export async function submitCommand(
   }
   meter.count('homing_submits_total', { repeated: String(result.repeated) });
   if (result.state === 'queued') {
-    const { ownerSessionId } = result;
-    const originSessionId = origin.type === 'none' ? null : origin.sessionId;
+    const { ownerSessionId, originSessionId } = result;
     const job = describeJob({ commandId, place, spec, originSessionId, ownerSessionId });
     try {
       await queue.add(spec.pool, job, { priority: spec.priority, delayMs });

@@ -41,6 +41,8 @@ const BYTES_PER_ENTRY = 128;
 const LIST_CHUNK = 200;
 /** Round trips of one list call; then it answers what it has and a cursor. */
 const LIST_CHUNKS = 20;
+/** Commands that one kill reaches beside its own: started by it, and by those. */
+const MAX_FAMILY = 1_000;
 const LIST_FIELDS = ['principal', 'state'];
 
 export interface CommandStoreOptions {
@@ -159,23 +161,36 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
           JSON.stringify(request.spec),
           request.specHash,
           origin.type,
-          origin.type === 'none' ? '' : origin.sessionId,
+          'sessionId' in origin ? origin.sessionId : '',
           origin.type === 'connection' ? origin.attachmentId : '',
           request.spec.onOwnerGone,
-          request.parentCommandId ?? '',
+          origin.type === 'inherited' ? origin.parentCommandId : '',
           hasStdin(request.spec) ? 'open' : '',
           request.spec.pty === undefined ? '' : sizeText(request.spec.pty),
+          request.spec.detached ? 1 : 0,
+          LIMITS.maxDepth,
         ],
       )) as
-        | ['accepted', CommandSnapshot['state'], SessionId | '', number, number]
-        | ['conflict' | 'origin_unknown' | 'superseded'];
+        | ['accepted', CommandSnapshot['state'], SessionId | '', number, number, SessionId | '']
+        | ['conflict' | 'origin_unknown' | 'superseded' | 'too_deep'];
       if (answer[0] !== 'accepted') return { type: answer[0] } as SubmitResult;
-      const [type, state, owner, rev, repeated] = answer;
-      return { type, state, ownerSessionId: owner === '' ? null : owner, rev, repeated: repeated === 1 };
+      const [type, state, owner, rev, repeated, first] = answer;
+      return {
+        type,
+        state,
+        ownerSessionId: owner === '' ? null : owner,
+        originSessionId: first === '' ? null : first,
+        rev,
+        repeated: repeated === 1,
+      };
     },
 
-    async claim(commandId, claimId, workerId, containment): Promise<ClaimResult> {
-      const answer = (await scripts.run('claim', [keys.command(commandId)], [claimId, workerId, containment])) as
+    async claim(commandId, claimId, workerId, containment, tokenHash = ''): Promise<ClaimResult> {
+      const answer = (await scripts.run(
+        'claim',
+        [keys.command(commandId)],
+        [claimId, workerId, containment, tokenHash],
+      )) as
         | ['refused', 'running' | 'ended' | 'missing']
         | [
             'claimed',
@@ -281,7 +296,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       const answer = (await scripts.run(
         'request-kill',
         [keys.command(commandId)],
-        [keys.controlChannel(commandId), kill.signal, kill.graceMs, kill.reason],
+        [prefixOf(commandId), commandId, kill.signal, kill.graceMs, kill.reason, MAX_FAMILY],
       )) as ['requested', 'queued' | 'running', string] | ['ended' | 'unknown'];
       return answer[0] === 'requested'
         ? { type: 'requested', state: answer[1], workerId: answer[2] }
@@ -382,6 +397,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         snapshot: readSnapshot(key, commandId, hash),
         claimId: hash.claim ?? '',
         workerId: hash.worker ?? '',
+        tokenHash: hash.token ?? '',
         priority: spec.priority,
         delayMs: spec.delayMs ?? 0,
         ...(spec.timeouts.queueMs === undefined ? {} : { queueMs: spec.timeouts.queueMs }),

@@ -21,6 +21,8 @@ export function createKeys(prefix: string) {
     last: (id: CommandId) => `${at(tagOf(id))}:last:${id}`,
     /** What was written to its stdin and not taken yet. */
     input: (id: CommandId) => `${at(tagOf(id))}:in:${id}`,
+    /** Commands that it started and that are killed with it. */
+    children: (id: CommandId) => `${at(tagOf(id))}:kids:${id}`,
     trace: (id: CommandId) => `${at(tagOf(id))}:trace:${id}`,
     /** What scripts build further keys of the same tag from. */
     tagPrefix: (tag: Tag) => at(tag),

@@ -59,6 +59,15 @@ const append = (
     ...(ended ? { outcome: OUTCOME } : {}),
   });
 
+const writeAs = (stores: Stores, commandId: CommandId, { sessionId, attachmentId }: OpenTab) =>
+  stores.commands.write({
+    commandId,
+    writer: { type: 'owner', sessionId, attachmentId },
+    offset: 0,
+    bytes: new Uint8Array([1]),
+    eof: false,
+  });
+
 const OUTCOME = {
   reason: 'exited',
   code: 0,
@@ -266,6 +275,49 @@ const FENCES: readonly Fence[] = [
     intrude: async (stores) => {
       const { commandId } = await running(stores);
       return type(await stores.commands.endWithoutWorker(commandId, newClaimId(), 'lost', 'Its worker died.'));
+    },
+  },
+  {
+    fence: 'submit: parent',
+    rule: 'OW10',
+    says: 'another principal does not submit from inside the command',
+    refused: 'origin_unknown',
+    intrude: async (stores) => {
+      const { commandId } = await running(stores);
+      const place = placeOf('bob');
+      return type((await submit(stores, { inside: commandId }, {}, place)).answer);
+    },
+  },
+  {
+    fence: 'submit: parent runs',
+    rule: 'OW10',
+    says: 'nothing is submitted from inside a command that is over',
+    refused: 'origin_unknown',
+    intrude: async (stores) => {
+      const { tab, commandId, claimId } = await running(stores);
+      await append(stores, tab, commandId, claimId, 2, true);
+      return type((await submit(stores, { inside: commandId })).answer);
+    },
+  },
+  {
+    fence: '_writer: owner',
+    rule: 'IS2',
+    says: 'who does not own a command writes nothing to it',
+    refused: 'not_owner',
+    intrude: async (stores) => {
+      const { commandId } = await running(stores, { stdin: 'pipe' });
+      return type(await writeAs(stores, commandId, await openTab(stores)));
+    },
+  },
+  {
+    fence: '_writer: attachment',
+    rule: 'SE1',
+    says: 'a connection that lost the session writes nothing',
+    refused: 'not_owner',
+    intrude: async (stores) => {
+      const { tab, commandId } = await running(stores, { stdin: 'pipe' });
+      await attachAgain(stores, tab);
+      return type(await writeAs(stores, commandId, tab));
     },
   },
   {

@@ -72,7 +72,14 @@ const step = fc.oneof(
       do: fc.constant('submit' as const),
       who: fc.nat({ max: 1 }),
       session: index,
-      origin: fc.constantFrom('connection' as const, 'connection' as const, 'named' as const, 'none' as const),
+      origin: fc.constantFrom(
+        'connection' as const,
+        'connection' as const,
+        'named' as const,
+        'none' as const,
+        'inherited' as const,
+      ),
+      parent: index,
       stale: fc.constantFrom(false, false, false, true),
       policy: fc.constantFrom(...POLICIES),
       repeat: fc.nat({ max: 4 }),
@@ -126,6 +133,16 @@ const step = fc.oneof(
     }),
   },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('adoptParked' as const), session: index }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      do: fc.constant('write' as const),
+      command: index,
+      session: index,
+      byOwner: fc.boolean(),
+      stale: fc.constantFrom(false, false, true),
+    }),
+  },
   {
     weight: 3,
     arbitrary: fc.record({
@@ -342,6 +359,26 @@ class Run {
         expect(await this.stores.sessions.adoptParked(session.id as SessionId)).toBe(expected);
         break;
       }
+      case 'write': {
+        const command = this.command(step.command);
+        const session = step.byOwner ? this.model.sessions.get(command?.owner ?? '') : this.session(step.session);
+        if (command === undefined || session === undefined) return;
+        const attachment = step.stale || session.attachment === '' ? 'stale' : session.attachment;
+        const expected = model.write(command.id, session.id, attachment);
+        const got = await this.stores.commands.write({
+          commandId: command.id as CommandId,
+          writer: {
+            type: 'owner',
+            sessionId: session.id as SessionId,
+            attachmentId: attachment as AttachmentId,
+          },
+          offset: 0,
+          bytes: new Uint8Array([1]),
+          eof: false,
+        });
+        expect(got.type).toBe(expected);
+        break;
+      }
       case 'read': {
         const command = this.command(step.command);
         const session = step.byOwner ? this.model.sessions.get(command?.owner ?? '') : this.session(step.session);
@@ -404,23 +441,30 @@ class Run {
     const policy = known?.policy ?? step.policy;
     const specHash = step.otherBody && known !== undefined ? 'other' : (known?.specHash ?? 'body');
     const attachment = session === undefined || step.stale || session.attachment === '' ? 'stale' : session.attachment;
-    if (step.origin !== 'none' && session === undefined) return;
+    const parent = this.command(step.parent);
+    if (step.origin === 'inherited' ? parent === undefined : step.origin !== 'none' && session === undefined) return;
     const origin =
       step.origin === 'none'
         ? ({ type: 'none' } as const)
-        : step.origin === 'named'
-          ? ({ type: 'named', sessionId: session!.id as SessionId } as const)
-          : ({
-              type: 'connection',
-              sessionId: session!.id as SessionId,
-              attachmentId: attachment as AttachmentId,
-            } as const);
+        : step.origin === 'inherited'
+          ? ({ type: 'inherited', parentCommandId: parent!.id as CommandId } as const)
+          : step.origin === 'named'
+            ? ({ type: 'named', sessionId: session!.id as SessionId } as const)
+            : ({
+                type: 'connection',
+                sessionId: session!.id as SessionId,
+                attachmentId: attachment as AttachmentId,
+              } as const);
     const expected = this.model.submit(
       id,
       principal,
       specHash,
       policy,
-      step.origin === 'none' ? { type: 'none' } : { type: step.origin, session: session!.id, attachment },
+      step.origin === 'none'
+        ? { type: 'none' }
+        : step.origin === 'inherited'
+          ? { type: 'inherited', parent: parent!.id }
+          : { type: step.origin, session: session!.id, attachment },
     );
     const got = await this.stores.commands.submit({
       ...this.place,
@@ -461,8 +505,9 @@ class Run {
           'head',
           'acked',
           'oclosed',
+          'origin',
         );
-        const { owner, why, state, head, acked, originClosed } = command;
+        const { owner, why, state, head, acked, originClosed, origin } = command;
         expect(fields, `command ${command.id}`).toEqual([
           owner ?? '',
           why,
@@ -470,6 +515,7 @@ class Run {
           String(head),
           String(acked),
           originClosed ? '1' : '0',
+          origin,
         ]);
       }),
       ...PRINCIPALS.map(async (principal) => {

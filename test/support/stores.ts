@@ -122,10 +122,10 @@ export async function openTab(stores: Stores, place = placeOf(), nodeId = newNod
   return tab;
 }
 
-/** Submits as a tab, a backend that names a tab, or with no origin. */
+/** Submits as a tab, a backend that names a tab, from inside a command, or with no origin. */
 export async function submit(
   stores: Stores,
-  origin: { tab: OpenTab } | { named: SessionId } | 'none',
+  origin: { tab: OpenTab } | { named: SessionId } | { inside: CommandId } | 'none',
   spec: Partial<CommandSpecInput> = {},
   place = placeOf(),
   commandId?: CommandId,
@@ -143,7 +143,9 @@ export async function submit(
         ? { type: 'none' }
         : 'tab' in origin
           ? { type: 'connection', sessionId: origin.tab.sessionId, attachmentId: origin.tab.attachmentId }
-          : { type: 'named', sessionId: origin.named },
+          : 'inside' in origin
+            ? { type: 'inherited', parentCommandId: origin.inside }
+            : { type: 'named', sessionId: origin.named },
   });
   return { commandId: id, answer };
 }

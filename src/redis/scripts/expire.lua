@@ -17,6 +17,7 @@ if c[1] then
   redis.call('SREM', prefix .. ':kept:' .. c[4], cid)
 end
 redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6])
+redis.call('DEL', prefix .. ':kids:' .. cid)
 redis.call('ZREM', KEYS[5], cid)
 settle_conversation(prefix, ARGV[3])
 return 0
