@@ -75,6 +75,8 @@ describe('floods', () => {
         HOMING_LOG_FIRST_BYTES: String(FIRST_BYTES),
         HOMING_LOG_LAST_BYTES: String(LAST_BYTES),
         HOMING_SPOOL_BYTES: String(SPOOL_BYTES),
+        // A tab that reads nothing answers no ping either: it must outlive the flood on a busy machine.
+        HOMING_HEARTBEAT_MS: '15000',
       },
     });
     admin = new Redis(cluster.redis.url);
