@@ -377,6 +377,54 @@ export interface CommandStore {
   ): Promise<{ readonly type: 'expired' } | { readonly type: 'refused'; readonly dueInMs: number }>;
 }
 
+// ------------------------------------------------------------------------------------------------------- reassertion
+
+/** A session as its node holds it; `rev` is the one it knows. */
+export interface HeldSession extends Place {
+  readonly sessionId: SessionId;
+  readonly generation: number;
+  readonly attachmentId: AttachmentId;
+  readonly nodeId: NodeId;
+  readonly resumeTokenHash: string;
+  readonly pageNonce: string;
+  readonly rev: number;
+  readonly idleMs: number;
+}
+
+export type SessionRestored =
+  /** It is as the node says. */
+  | { readonly type: 'held' }
+  /** It was missing or older and is as the node says again; what it owns has to be read anew. */
+  | { readonly type: 'restored' }
+  /** A later attachment holds it. */
+  | { readonly type: 'superseded' }
+  /** It was closed. */
+  | { readonly type: 'gone' }
+  /** This attachment was judged dead: the client has to resume. */
+  | { readonly type: 'away' };
+
+/** The record of a command as it was stored, fields and values in turn: for nobody to look into. */
+export type KeptRecord = readonly string[];
+
+export interface HeldCommand {
+  readonly commandId: CommandId;
+  readonly claimId: ClaimId;
+  readonly ownerSessionId: SessionId | null;
+  /** Empty when it could not be read; then a record that is missing is not given back. */
+  readonly record: KeptRecord;
+}
+
+/** `lost`: another claim holds it, or it can not be given back: stop, kill the process, write nothing. */
+export type CommandRestored = { readonly type: 'held' | 'restored' | 'ended' | 'lost' };
+
+/** What a process still knows and Redis may have forgotten after a failover (FAULTS R2). Each call is safe to repeat. */
+export interface Reassertion {
+  session(held: HeldSession): Promise<SessionRestored>;
+  /** What is stored of a command that was just claimed, to be given back should Redis lose it. */
+  recordOf(commandId: CommandId): Promise<KeptRecord>;
+  command(held: HeldCommand): Promise<CommandRestored>;
+}
+
 // --------------------------------------------------------------------------------------------------------------- bus
 
 export interface Subscription {

@@ -53,6 +53,20 @@ local function set_aside(prefix, principal, cid, set)
   redis.call('SADD', prefix .. ':' .. set .. ':' .. principal, cid)
 end
 
+-- assign_anew: the owner is not open any more; the policy says what becomes of the command (OW2, OW4, OW11).
+local function assign_anew(prefix, cid, principal, policy, from, now)
+  local heir = policy == 'adopt' and pick_heir(prefix, principal) or ''
+  if heir ~= '' then
+    give(prefix, cid, heir, 'owner_closed')
+    raise_rev(prefix, heir)
+    note_move(prefix, cid, now, from, heir, 'owner_closed')
+    return
+  end
+  local set = policy == 'adopt' and 'parked' or 'kept'
+  set_aside(prefix, principal, cid, set)
+  note_move(prefix, cid, now, from, '', set)
+end
+
 -- A conversation ends some time after its last session and its last command.
 local function settle_conversation(prefix, retention_ms)
   local conv = prefix .. ':conv'
