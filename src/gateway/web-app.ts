@@ -37,8 +37,7 @@ const HASHED = /[\\/]assets[\\/]/;
 export function addWebApp(app: FastifyInstance, folder: string): void {
   app.register(fastifyStatic, {
     root: folder,
-    // A route for each file that is there: what is not, is answered like any other unknown path.
-    wildcard: false,
+    dotfiles: 'ignore',
     preCompressed: true,
     cacheControl: false,
     setHeaders(response, path) {

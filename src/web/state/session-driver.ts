@@ -37,6 +37,8 @@ export interface DriverOptions {
 
 /** A log as a terminal reads it: every entry from the first, then live. */
 export interface OpenLog extends AsyncIterableIterator<Entry> {
+  /** Last seq of the log, as far as a page of it has told; 0 before the first. */
+  headSeq(): number;
   close(): void;
 }
 
@@ -261,8 +263,13 @@ export function createConversation(options: DriverOptions): Conversation {
   // ------------------------------------------------------------------------------------------------------------ wishes
 
   function openLog(commandId: string): OpenLog {
+    let headSeq = 0;
     const reader = createLogReader(0, TERMINAL_BUFFER_BYTES, {
-      fetchPage: (afterSeq) => requestNow('command.log', { commandId, fromSeq: afterSeq + 1 }) as Promise<LogPage>,
+      async fetchPage(afterSeq) {
+        const page = (await requestNow('command.log', { commandId, fromSeq: afterSeq + 1 })) as LogPage;
+        headSeq = page.headSeq;
+        return page;
+      },
       onConsumed: () => undefined,
       onActive: () => undefined,
     });
@@ -272,6 +279,7 @@ export function createConversation(options: DriverOptions): Conversation {
     logs.set(commandId, open.add(reader));
     const closed = new AppError('SESSION_GONE', 'the terminal was closed');
     return Object.assign(reader, {
+      headSeq: () => headSeq,
       close() {
         open.delete(reader);
         if (open.size === 0) logs.delete(commandId);

@@ -53,8 +53,8 @@ export function outcomeTone({ reason, code }: Outcome): Tone {
   return reason === 'cancelled' ? 'plain' : 'bad';
 }
 
-/** How it ended, in a few words. */
-export function outcomeWords({ reason, code, signal, error }: Outcome): string {
+/** How it ended, in a few words; the list leaves the signal of a wish out. */
+export function outcomeWords({ reason, code, signal, error }: Outcome, brief = false): string {
   const words = (() => {
     switch (reason) {
       case 'exited':
@@ -62,7 +62,7 @@ export function outcomeWords({ reason, code, signal, error }: Outcome): string {
       case 'signaled':
         return `ended by ${signal ?? 'a signal'}`;
       case 'cancelled':
-        return signal === null ? 'ended on request' : `ended on request (${signal})`;
+        return signal === null || brief ? 'ended on request' : `ended on request (${signal})`;
       case 'timed_out':
         return 'ran out of time';
       case 'idle_timeout':

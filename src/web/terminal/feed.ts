@@ -11,9 +11,10 @@ export interface FeedPorts {
 }
 
 export interface FeedProgress {
-  /** `reading`: entries that are there already; `live`: waits for the next one; `over`: the command ended. */
+  /** `reading`: entries that are there already; `live`: as they come; `over`: the command ended. */
   readonly state: 'reading' | 'live' | 'paused' | 'over' | 'failed';
   readonly seq: number;
+  readonly headSeq: number;
   readonly message?: string;
 }
 
@@ -24,14 +25,14 @@ export interface Feed {
 
 /** Written and not yet worked off. */
 const MAX_IN_FLIGHT_BYTES = 256 * 1024;
-/** Without an entry for so long, the reader has reached the head. */
+/** Without an entry for so long, there is none: the log is empty so far. */
 const LIVE_AFTER_MS = 60;
 const RETRY_MS = 1_000;
 
 export const outputSize = (entry: Entry): number =>
   entry.type === 'output' ? (entry.data?.length ?? 0) + (entry.base64?.length ?? 0) : 0;
 
-export function startFeed(log: AsyncIterator<Entry>, ports: FeedPorts): Feed {
+export function startFeed(log: AsyncIterator<Entry> & { headSeq(): number }, ports: FeedPorts): Feed {
   let closed = false;
   let paused = false;
   let resume: (() => void) | undefined;
@@ -41,7 +42,7 @@ export function startFeed(log: AsyncIterator<Entry>, ports: FeedPorts): Feed {
   let liveTimer: ReturnType<typeof setTimeout> | undefined;
 
   const say = (state: FeedProgress['state'], message?: string) =>
-    ports.onProgress({ state, seq, ...(message === undefined ? {} : { message }) });
+    ports.onProgress({ state, seq, headSeq: log.headSeq(), ...(message === undefined ? {} : { message }) });
 
   async function write(entry: Extract<Entry, { type: 'output' | 'gap' }>): Promise<void> {
     const bytes = outputSize(entry) + 1;
@@ -69,6 +70,7 @@ export function startFeed(log: AsyncIterator<Entry>, ports: FeedPorts): Feed {
       seq = entry.seq;
       if (entry.type === 'output' || entry.type === 'gap') await write(entry);
       if (entry.type === 'ended') return say('over');
+      say(seq >= log.headSeq() ? 'live' : 'reading');
     }
   }
 

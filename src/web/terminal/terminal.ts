@@ -11,7 +11,7 @@ import type { Entry } from '../../client/index.js';
 import type { OpenLog } from '../state/session-driver.js';
 import { type FeedProgress, startFeed } from './feed.js';
 import { gapText } from './gap-text.js';
-import { DARK, LIGHT } from './theme.js';
+import { DARK, DARK_FIND, LIGHT, LIGHT_FIND } from './theme.js';
 
 export interface TerminalStatus {
   readonly feed: FeedProgress;
@@ -53,14 +53,6 @@ const scrollbackFor = (cols: number): number =>
 
 const FONT = 'ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace';
 
-/** Marks of matches; the same in both themes, dark on light. */
-const FIND_COLOURS = {
-  matchBackground: '#e3b341',
-  matchOverviewRuler: '#e3b341',
-  activeMatchBackground: '#f0883e',
-  activeMatchColorOverviewRuler: '#f0883e',
-};
-
 function openLink(_event: MouseEvent, address: string): void {
   // Output is not trusted: nothing but the web, and the new page learns nothing of this one.
   if (/^https?:\/\//i.test(address)) window.open(address, '_blank', 'noopener,noreferrer');
@@ -93,7 +85,7 @@ export function createTerminal(commandId: string, log: OpenLog, label: string): 
 
   const listeners = new Set<() => void>();
   let status: TerminalStatus = {
-    feed: { state: 'reading', seq: 0 },
+    feed: { state: 'reading', seq: 0, headSeq: 0 },
     linesBelow: 0,
     cols: term.cols,
     rows: term.rows,
@@ -101,6 +93,7 @@ export function createTerminal(commandId: string, log: OpenLog, label: string): 
   let onInput: ((data: string) => void) | undefined;
   let telling = false;
   let atLineStart = true;
+  let dark = false;
 
   function change(next: Partial<TerminalStatus>): void {
     status = { ...status, ...next };
@@ -188,7 +181,7 @@ export function createTerminal(commandId: string, log: OpenLog, label: string): 
     },
     pause: (on) => feed.pause(on),
     find(text, backwards) {
-      const options = { decorations: FIND_COLOURS, incremental: false };
+      const options = { decorations: dark ? DARK_FIND : LIGHT_FIND, incremental: false };
       if (text === '') search.clearDecorations();
       else if (backwards) search.findPrevious(text, options);
       else search.findNext(text, options);
@@ -206,7 +199,8 @@ export function createTerminal(commandId: string, log: OpenLog, label: string): 
       term.clearSelection();
       return text;
     },
-    look({ dark, screenReader }) {
+    look({ dark: isDark, screenReader }) {
+      dark = isDark;
       term.options.theme = dark ? DARK : LIGHT;
       term.options.screenReaderMode = screenReader;
     },

@@ -48,3 +48,14 @@ export const LIGHT: ITheme = {
   brightCyan: '#13747a',
   brightWhite: '#57606a',
 };
+
+/** Marks of matches; the text keeps its own colour on them. */
+const findColours = (match: string, active: string) => ({
+  matchBackground: match,
+  matchOverviewRuler: match,
+  activeMatchBackground: active,
+  activeMatchColorOverviewRuler: active,
+});
+
+export const DARK_FIND = findColours('#4f4012', '#8a4b0f');
+export const LIGHT_FIND = findColours('#f6e3a6', '#f3b877');

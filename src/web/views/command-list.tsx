@@ -152,11 +152,11 @@ function Row(props: ConversationProps & { command: Command; selected: boolean; n
       <span class="row-title">{commandTitle(snapshot)}</span>
       {unseen > 0 && <span class="count news">{unseen} new</span>}
       <span class="row-facts">
-        <span class="row-state">{stateWords(command, nowMs)}</span>
+        <span class="row-state">{stateWords(command, nowMs, true)}</span>
         {command.state === 'ended' && snapshot.outcome !== undefined && (
           <span>{duration(snapshot.outcome.durationMs)}</span>
         )}
-        {command.outputBytes > 0 && <span>{size(command.outputBytes)}</span>}
+        {command.state !== 'ended' && command.outputBytes > 0 && <span>{size(command.outputBytes)}</span>}
         <span class={`row-owner ${mine ? 'mine' : ''}`}>
           {fromElsewhere && <Moved />}
           {fromElsewhere ? `from ${originName(snapshot.originSessionId, state)}` : owner}

@@ -100,7 +100,7 @@ function Console(props: { readonly app: App; readonly conversation: Conversation
               <button
                 key={value}
                 type="button"
-                class={`panel-tab ${value}`}
+                class={`panel-tab panel-${value}`}
                 aria-current={panel === value ? 'page' : undefined}
                 data-key={key === '' ? undefined : key}
                 onClick={() => app.show(value)}
@@ -163,15 +163,23 @@ function useAttention(app: App): void {
     [app],
   );
   useEffect(() => {
-    const update = () =>
-      attention.update(
-        active,
-        conversations.map(({ store }) => store.get()),
-      );
+    const update = () => {
+      const states = conversations.map(({ store }) => store.get());
+      attention.update(active, states);
+      // What somebody looks at is no news to them.
+      const shown = conversations.find(({ name }) => name === active);
+      const { selectedId, notices = [] } = shown?.store.get() ?? {};
+      if (document.hidden || app.store.get().panel !== 'terminal' || selectedId === undefined) return;
+      if (notices.some(({ seen, commandId }) => !seen && commandId === selectedId)) {
+        shown?.store.dispatch({ type: 'notices_seen', commandId: selectedId });
+      }
+    };
     update();
     const stops = conversations.map(({ store }) => store.subscribe(update));
+    document.addEventListener('visibilitychange', update);
     return () => {
       for (const stop of stops) stop();
+      document.removeEventListener('visibilitychange', update);
     };
   }, [attention, conversations, active]);
 }

@@ -33,7 +33,7 @@ export function StateSign({ command }: { readonly command: Command }) {
 }
 
 /** `running 12 s`, `exited 0` */
-export function stateWords(command: Command, nowMs: number): string {
+export function stateWords(command: Command, nowMs: number, brief = false): string {
   const { startedAt, outcome, position, createdAt } = command.snapshot;
   if (command.state === 'queued') {
     if (position !== undefined && position > 0) return `queued, ${position} before it`;
@@ -42,5 +42,5 @@ export function stateWords(command: Command, nowMs: number): string {
   if (command.state === 'running') {
     return startedAt === undefined ? 'running' : `running ${runningFor(nowMs - startedAt)}`;
   }
-  return outcome === undefined ? 'ended' : outcomeWords(outcome);
+  return outcome === undefined ? 'ended' : outcomeWords(outcome, brief);
 }

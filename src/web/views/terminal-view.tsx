@@ -211,7 +211,9 @@ function Selected({ conversation, command }: ConversationProps & { command: Comm
       <div class="terminal-foot">
         {(feed.state === 'reading' || feed.state === 'failed') && (
           <span class={feed.state === 'failed' ? 'fault' : 'dim'} role="status">
-            {feed.state === 'failed' ? `The log can not be read: ${feed.message}` : 'Reading the log…'}
+            {feed.state === 'failed'
+              ? `The log can not be read: ${feed.message}`
+              : `Reading the log…${feed.headSeq > 200 ? ` ${Math.floor((100 * feed.seq) / feed.headSeq)} %` : ''}`}
           </span>
         )}
         {feed.state === 'paused' && <span role="status">Paused. What comes meanwhile is kept, and follows.</span>}
