@@ -15,6 +15,7 @@ import { makeNodeId, makeWorkerId, type NodeId, type WorkerId } from './protocol
 import { createQueueConsumer } from './queue/consumer.js';
 import { createQueueProducer } from './queue/producer.js';
 import { createReconciler } from './reconciler/reconciler.js';
+import { createCommandFeed } from './redis/command-feed.js';
 import { createCommandStore } from './redis/command-store.js';
 import { createRedis, parseRedisUrl, type RedisRole, waitForRedis } from './redis/connections.js';
 import { createEventBus } from './redis/event-bus.js';
@@ -71,9 +72,9 @@ export function startNode(settings: Settings, { log }: { readonly log: Log }): P
   return assemble(async (closers) => {
     const nodeId = makeNodeId(chance.bytes(16));
     const core = await openCore(settings, nodeId, log.child({ nodeId }), closers);
-    const { sessions, commands, bus, presence, queue, meter } = core;
+    const { sessions, commands, feed, bus, presence, queue, meter } = core;
     const gateway = createGateway(
-      { sessions, commands, bus, presence, queue, log, meter, chance, now: Date.now },
+      { sessions, commands, feed, bus, presence, queue, log, meter, chance, now: Date.now },
       {
         nodeId,
         version: version(),
@@ -258,12 +259,13 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     logFirstBytes: settings.HOMING_LOG_FIRST_BYTES,
     logLastBytes: settings.HOMING_LOG_LAST_BYTES,
   });
+  const feed = createCommandFeed({ redis, keys });
   const subscriber = connect('subscriber');
   const bus = createEventBus({ commands: redis, subscriber, keys, selfId, log, meter, chance });
   closers.add(() => bus.close());
   const queue = createQueueProducer({ redis: producing, keys, log });
   closers.add(() => queue.close());
-  return { keys, meter, log, presence, sessions, commands, bus, queue, connect, ping: () => redis.ping() };
+  return { keys, meter, log, presence, sessions, commands, feed, bus, queue, connect, ping: () => redis.ping() };
 }
 
 function startReconciler(settings: Settings, id: NodeId | WorkerId, core: Core, closers: Closers): void {

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import type { CommandRecord, CommandStore, Place } from '../domain/ports.js';
 import { AppError } from '../errors.js';
 import { type CommandId, parseCommandId, type Tag, tagFromDigest, tagSource } from '../protocol/ids.js';
-import { type Claims, coversConversation, hasScope, mayKnow, type Scope } from '../protocol/token.js';
+import { type Claims, coversConversation, hasScope, mayKnow, mayRead, type Scope } from '../protocol/token.js';
 
 /** @throws AppError FORBIDDEN */
 export function requireScope(claims: Claims, scope: Scope): void {
@@ -23,14 +23,27 @@ export function placeFor(claims: Claims, conversation: string, principal = claim
 
 export const unknownCommand = () => new AppError('UNKNOWN_COMMAND', 'there is no such command', { field: 'commandId' });
 
-/** @throws AppError UNKNOWN_COMMAND for what is not there, and alike for what is another's */
-export async function findCommand(
+interface Found {
+  readonly id: CommandId;
+  readonly record: CommandRecord;
+}
+
+async function find(
   commands: Pick<CommandStore, 'get'>,
   claims: Claims,
   rawId: string,
-): Promise<{ readonly id: CommandId; readonly record: CommandRecord }> {
+  mayFind: typeof mayKnow,
+): Promise<Found> {
   const id = parseCommandId(rawId);
   const record = id === undefined ? undefined : await commands.get(id);
-  if (id === undefined || record === undefined || !mayKnow(claims, record)) throw unknownCommand();
+  if (id === undefined || record === undefined || !mayFind(claims, record)) throw unknownCommand();
   return { id, record };
 }
+
+/** One's own command. @throws AppError UNKNOWN_COMMAND for what is not there, and alike for what is another's */
+export const findCommand = (commands: Pick<CommandStore, 'get'>, claims: Claims, rawId: string): Promise<Found> =>
+  find(commands, claims, rawId, mayKnow);
+
+/** One's own, or another's for a delegate: to read, to follow, to end. @throws AppError UNKNOWN_COMMAND */
+export const findReadable = (commands: Pick<CommandStore, 'get'>, claims: Claims, rawId: string): Promise<Found> =>
+  find(commands, claims, rawId, mayRead);

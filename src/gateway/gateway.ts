@@ -8,6 +8,7 @@ import { CLOSE } from '../protocol/close-codes.js';
 import { makeNodeId, type NodeId } from '../protocol/ids.js';
 import { createAsker } from './ask.js';
 import { createDoors, isLoopback } from './doors.js';
+import { createEventStreams } from './event-streams.js';
 import type { Node } from './handlers/context.js';
 import { addHttpRoutes } from './http-routes.js';
 import { createHttpServer } from './http-server.js';
@@ -57,7 +58,8 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
   /** A node that hears nothing may have lost its sessions to another (SE1). */
   const busDown = () => bus.probeAgeMs() > BUS_SILENT_MS;
   const attachedPorts = { ...ports, log, puller, busDown };
-  const node: Node = { nodeId, ports, options, table, asker, verifier, attachedPorts, log, meter };
+  const streams = createEventStreams({ log, meter, now, random });
+  const node: Node = { nodeId, ports, options, table, asker, verifier, streams, attachedPorts, log, meter };
   const upgrades = createUpgrades(node, doors);
   const sweep = createSweep({ leaseMs: options.leaseMs, log, random, all: table.all });
   const app = createHttpServer(log, doors);
@@ -160,6 +162,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
     draining = true;
     upgrades.stop();
     const endsMs = performance.now() + withinMs;
+    streams.drain(withinMs * DRAIN_SHARE);
     const leavingConnections = [...upgrades.connections];
     for (const connection of leavingConnections) {
       connection.notify('session.draining', { reconnectWithinMs: withinMs });
@@ -198,6 +201,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
     for (const timer of timers) clearTimeout(timer);
     timers.clear();
     sweep.close();
+    streams.close();
     const open = [...upgrades.connections];
     for (const connection of open) connection.end(CLOSE.NODE_STOPPING, 'the node is stopping');
     // Each cuts off a peer that does not answer.

@@ -1,4 +1,5 @@
 /** What a node is given: the ports it sees the world through, and its settings. */
+import type { CommandFeed } from '../domain/command-feed.js';
 import type {
   Chance,
   CommandStore,
@@ -14,6 +15,7 @@ import type { NodeId } from '../protocol/ids.js';
 export interface GatewayPorts {
   readonly sessions: SessionDirectory;
   readonly commands: CommandStore;
+  readonly feed: CommandFeed;
   readonly bus: EventBus;
   readonly presence: Presence;
   readonly queue: QueueProducer;

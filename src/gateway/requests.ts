@@ -1,7 +1,8 @@
 /** From a request to the text of its answer: method, shape, session, handler; every failure becomes its JSON-RPC error. */
 import { AppError, messageOf } from '../errors.js';
 import { errorText, RPC, type RpcError, type RpcId, resultText, rpcError } from '../protocol/codec.js';
-import { describeIssue, type MethodName, type MethodParams, methods } from '../protocol/methods.js';
+import { parseShape } from '../protocol/faults.js';
+import { type MethodName, type MethodParams, methods } from '../protocol/methods.js';
 import type { AttachedSession } from './attached-session.js';
 import type { Answer, Caller, Node } from './handlers/context.js';
 import { handlers, type OpeningMethod, openingHandlers } from './handlers/index.js';
@@ -90,8 +91,8 @@ export function createRequests(node: Node, caller: Caller, session: () => Attach
 
 /** @throws AppError INVALID_PARAMS naming the field */
 function parseParams<M extends MethodName>(method: M, params: unknown): MethodParams<M> {
-  const parsed = methods[method].safeParse(params);
-  if (parsed.success) return parsed.data as MethodParams<M>;
-  const { message, field } = describeIssue(parsed.error);
+  const parsed = parseShape<unknown>(methods[method], params);
+  if (parsed.ok) return parsed.value as MethodParams<M>;
+  const { message, field } = parsed;
   throw new AppError('INVALID_PARAMS', message, field === undefined ? {} : { field });
 }

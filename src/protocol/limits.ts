@@ -32,6 +32,12 @@ export const LIMITS = {
   /** HTTP body. */
   maxBodyBytes: 1024 * 1024,
   maxWaitMs: 60_000,
+  /** `Last-Event-ID` and `cursor` of an event stream. */
+  maxCursorChars: 8_192,
+  /** Commands that one event stream of a conversation follows at the same time; later ones wait for their turn. */
+  maxFollowedCommands: 64,
+  /** Event streams of one principal at a node. */
+  maxEventStreams: 1_000,
   /** Characters of output in an exit notice. */
   tailChars: 2_000,
   maxDepth: 8,

@@ -61,7 +61,7 @@ export const commandSpec = z
           .max(LIMITS.maxWatchPatterns)
           .optional(),
         heartbeatMs: z.int().min(60_000).optional(),
-        webhook: z.url().optional(),
+        webhook: z.url('must be a URL').optional(),
       })
       .optional(),
     pool: poolName.default('default'),
@@ -215,11 +215,3 @@ export interface CommandSnapshot {
 }
 
 export type OwnerWhy = 'origin_closed' | 'owner_closed' | 'no_origin' | 'unparked' | 'adopted' | 'inherited';
-
-/** The first fault of a failed parse as a sentence that names the field, and the field. */
-export function describeIssue(error: z.ZodError): { message: string; field?: string } {
-  const issue = error.issues[0];
-  if (issue === undefined) return { message: 'invalid parameters' };
-  const field = issue.path.map(String).join('.');
-  return field === '' ? { message: issue.message } : { message: `${field}: ${issue.message}`, field };
-}

@@ -82,3 +82,15 @@ export function mayKnow(
     coversConversation(claims, thing.conversation)
   );
 }
+
+/**
+ * Whether the holder may read, follow and end it: its own, or, with the scope `delegate`, what anybody has in the
+ * conversations that the token covers. A delegate owns nothing of it: it never receives as owner, acknowledges or adopts.
+ */
+export function mayRead(
+  claims: Claims,
+  thing: { readonly tenant: string; readonly principal: string; readonly conversation: string },
+): boolean {
+  if (mayKnow(claims, thing)) return true;
+  return hasScope(claims, 'delegate') && mayKnow(claims, { ...thing, principal: claims.principal });
+}

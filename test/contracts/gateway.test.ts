@@ -2,30 +2,12 @@
 import { randomBytes } from 'node:crypto';
 import { request } from 'node:http';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { EventBus, QueueProducer } from '../../src/domain/ports.js';
-import { createGateway, type Gateway } from '../../src/gateway/gateway.js';
 import type { GatewayOptions } from '../../src/gateway/options.js';
-import { createMeter } from '../../src/ops/meter.js';
-import {
-  ENTRY_LETTER,
-  type Entry,
-  type Outcome,
-  type StoredEntry,
-  serializeEntry,
-} from '../../src/protocol/entries.js';
-import {
-  type CommandId,
-  makeAttachmentId,
-  makeClaimId,
-  makeNodeId,
-  makeSessionId,
-  makeWorkerId,
-  type SessionId,
-} from '../../src/protocol/ids.js';
-import { createRedis, parseRedisUrl } from '../../src/redis/connections.js';
-import { createEventBus } from '../../src/redis/event-bus.js';
+import { type CommandId, makeAttachmentId, makeSessionId, type SessionId } from '../../src/protocol/ids.js';
+import { claimToWrite } from '../support/log-writer.js';
+import { startTestNode, type TestNode } from '../support/node.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
-import { chance, createStores, type Stores, silentLog } from '../support/stores.js';
+import { createStores, type Stores } from '../support/stores.js';
 import { dial, type Json, openTab, type Tab } from '../support/tab.js';
 import { makeToken } from '../support/tokens.js';
 import { until } from '../support/wait.js';
@@ -36,166 +18,11 @@ const bob = makeToken(secret, { sub: 'bob' });
 
 let redis: TestRedis;
 let stores: Stores;
-let first: Running;
-let second: Running;
+let first: TestNode;
+let second: TestNode;
 
-interface Running {
-  readonly gateway: Gateway;
-  readonly url: string;
-  readonly opsUrl: string;
-  /** The node hears nothing of its sessions while `deaf`, and believes the bus silent while `silent`. */
-  readonly faults: { deaf: boolean; silent: boolean; slowAdd: Promise<void> | undefined };
-  /** Messages of sessions that reached the node. */
-  heard(): number;
-  readonly added: Parameters<QueueProducer['add']>[];
-  readonly removed: string[];
-  count(name: string): number;
-  close(): Promise<void>;
-}
-
-async function startNode(over: Partial<GatewayOptions> = {}): Promise<Running> {
-  const nodeId = makeNodeId(randomBytes(16));
-  const subscriber = createRedis(parseRedisUrl(redis.url), 'subscriber', silentLog);
-  const meter = createMeter();
-  const faults: Running['faults'] = { deaf: false, silent: false, slowAdd: undefined };
-  let heard = 0;
-  const real = createEventBus({
-    commands: stores.redis,
-    subscriber,
-    keys: stores.keys,
-    selfId: nodeId,
-    log: silentLog,
-    meter,
-    chance,
-  });
-  const bus: EventBus = {
-    ...real,
-    subscribeSession: (id, handler) =>
-      real.subscribeSession(id, (message) => {
-        if (faults.deaf) return;
-        heard += 1;
-        handler(message);
-      }),
-    probeAgeMs: () => (faults.silent ? 60_000 : real.probeAgeMs()),
-  };
-  const added: Running['added'] = [];
-  const removed: string[] = [];
-  const queue: QueueProducer = {
-    async add(...args) {
-      added.push(args);
-      await faults.slowAdd;
-    },
-    state: async () => 'missing',
-    async remove(_pool, id) {
-      removed.push(id);
-    },
-    async close() {},
-  };
-  const { sessions, commands, presence } = stores;
-  const gateway = createGateway(
-    { sessions, commands, presence, bus, queue, log: silentLog, meter, chance, now: Date.now },
-    {
-      nodeId,
-      version: 'test',
-      host: '127.0.0.1',
-      port: 0,
-      opsHost: '127.0.0.1',
-      opsPort: 0,
-      heartbeatMs: 1_000,
-      leaseMs: 2_000,
-      graceMs: 30_000,
-      queueMs: 60_000,
-      drainMs: 1_000,
-      killGraceMs: 100,
-      outboxBytes: 256 * 1024,
-      maxFrameBytes: 64 * 1024,
-      jwtSecrets: [secret],
-      publicOrigins: ['https://app.example'],
-      pingRedis: () => stores.redis.ping(),
-      ...over,
-    },
-  );
-  const { url, opsUrl } = await gateway.listen().catch(async (error) => {
-    await gateway.close();
-    await real.close();
-    subscriber.disconnect();
-    throw error;
-  });
-  await until('the first probe', () => bus.probeAgeMs() < 5_000);
-  return {
-    gateway,
-    url,
-    opsUrl,
-    faults,
-    heard: () => heard,
-    added,
-    removed,
-    count(name) {
-      const lines = meter
-        .dump()
-        .split('\n')
-        .filter((line) => line.startsWith(name));
-      return lines.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
-    },
-    async close() {
-      await gateway.close();
-      await real.close();
-      subscriber.disconnect();
-    },
-  };
-}
-
-/** Writes the log of a command as its worker would. */
-async function claim(commandId: string) {
-  const id = commandId as CommandId;
-  const claimId = makeClaimId(randomBytes(16));
-  const workerId = makeWorkerId(randomBytes(16));
-  const claimed = await stores.commands.claim(id, claimId, workerId, 'group');
-  if (claimed.type !== 'claimed') throw new Error(`not claimed: ${claimed.state}`);
-  let owner = claimed.ownerSessionId;
-  let seq = 0;
-  let at = 0;
-  async function append(entries: StoredEntry[], outcome?: Outcome): Promise<void> {
-    const done = await stores.commands.append({
-      commandId: id,
-      claimId,
-      ownerSessionId: owner,
-      entries,
-      ...(outcome === undefined ? {} : { outcome }),
-    });
-    if (done.type === 'owner') {
-      owner = done.ownerSessionId;
-      await append(entries, outcome);
-    } else if (done.type !== 'appended') throw new Error(done.type);
-  }
-  const stored = (entry: Entry): StoredEntry => ({
-    letter: ENTRY_LETTER[entry.type],
-    fromSeq: entry.seq,
-    seq: entry.seq,
-    endOffset: at,
-    text: serializeEntry(entry),
-  });
-  const output = (data: string): StoredEntry => {
-    const entry: Entry = { type: 'output', commandId: id, seq: ++seq, ts: 1, at, stream: 'out', data };
-    at += Buffer.byteLength(data);
-    return stored(entry);
-  };
-  return {
-    print: (...texts: string[]) => append(texts.map(output)),
-    end: () => {
-      const outcome: Outcome = {
-        reason: 'exited',
-        code: 0,
-        signal: null,
-        durationMs: 1,
-        outputBytes: at,
-        tail: '',
-        leftovers: 0,
-      };
-      return append([stored({ type: 'ended', commandId: id, seq: ++seq, ts: 1, outcome })], outcome);
-    },
-  };
-}
+const startNode = (over: Partial<GatewayOptions> = {}) => startTestNode({ redis, stores, secret }, over);
+const claim = (commandId: string) => claimToWrite(stores, commandId);
 
 const seqs = (tab: Tab, id: string) => tab.entries(id).map((arrival) => arrival.params.seq as number);
 const upTo = (n: number) => Array.from({ length: n }, (_, i) => i + 1);

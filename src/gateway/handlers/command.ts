@@ -2,7 +2,7 @@
 import type { CommandStore } from '../../domain/ports.js';
 import { AppError } from '../../errors.js';
 import type { CommandId } from '../../protocol/ids.js';
-import { findCommand, placeFor, requireScope, unknownCommand } from '../access.js';
+import { findCommand, findReadable, placeFor, requireScope, unknownCommand } from '../access.js';
 import type { AttachedSession } from '../attached-session.js';
 import { notOwner, resizeTerminal, writeTo } from '../input.js';
 import { killCommand } from '../kill.js';
@@ -45,14 +45,14 @@ export const listCommands: Handler<'command.list'> = async (node, { claims, sess
 
 export const getCommand: Handler<'command.get'> = async (node, { claims }, params) => {
   requireScope(claims, 'read');
-  const { record } = await findCommand(node.ports.commands, claims, params.commandId);
+  const { record } = await findReadable(node.ports.commands, claims, params.commandId);
   return { result: record.snapshot };
 };
 
 export const readCommandLog: Handler<'command.log'> = async (node, { claims }, params) => {
   requireScope(claims, 'read');
   const { commands, now } = node.ports;
-  const { id } = await findCommand(commands, claims, params.commandId);
+  const { id } = await findReadable(commands, claims, params.commandId);
   const { fromSeq, tailBytes, limitBytes } = params;
   const tail = fromSeq === undefined && tailBytes !== undefined ? await commands.tailSeq(id, tailBytes) : 0;
   const afterSeq = Math.max(0, fromSeq === undefined ? tail : fromSeq - 1);
@@ -63,7 +63,7 @@ export const readCommandLog: Handler<'command.log'> = async (node, { claims }, p
 
 export const killByRequest: Handler<'command.kill'> = async (node, { claims, session }, params) => {
   requireScope(claims, 'kill');
-  const { id, record } = await findCommand(node.ports.commands, claims, params.commandId);
+  const { id, record } = await findReadable(node.ports.commands, claims, params.commandId);
   const { signal, graceMs } = killParams(params, node.options.killGraceMs);
   const result = await killCommand(node.ports, id, record.snapshot.pool, { signal, graceMs, reason: 'cancelled' });
   await node.ports.sessions.touch(session.sessionId, session.attachmentId);
@@ -126,7 +126,7 @@ async function adopt(
 
 export const attachViewer: Handler<'command.attach'> = async (node, { caller, claims }, params) => {
   requireScope(claims, 'read');
-  const { id, record } = await findCommand(node.ports.commands, claims, params.commandId);
+  const { id, record } = await findReadable(node.ports.commands, claims, params.commandId);
   // Without a cursor a viewer sees everything from the beginning.
   caller.viewers.attach(id, Math.max(0, (params.fromSeq ?? 1) - 1));
   return { result: record.snapshot };
@@ -134,7 +134,7 @@ export const attachViewer: Handler<'command.attach'> = async (node, { caller, cl
 
 export const detachViewer: Handler<'command.detach'> = async (node, { caller, claims }, params) => {
   requireScope(claims, 'read');
-  const { id } = await findCommand(node.ports.commands, claims, params.commandId);
+  const { id } = await findReadable(node.ports.commands, claims, params.commandId);
   caller.viewers.detach(id);
   return { result: {} };
 };

@@ -5,6 +5,7 @@ import type { MethodName, MethodParams } from '../../protocol/methods.js';
 import type { Claims } from '../../protocol/token.js';
 import type { Asker } from '../ask.js';
 import type { AttachedSession, AttachedSessionPorts, Delivery } from '../attached-session.js';
+import type { EventStreams } from '../event-streams.js';
 import type { GatewayOptions, GatewayPorts } from '../options.js';
 import type { Holding, SessionTable } from '../session-table.js';
 import type { TokenVerifier } from '../tokens.js';
@@ -18,6 +19,7 @@ export interface Node {
   readonly table: SessionTable;
   readonly asker: Asker;
   readonly verifier: TokenVerifier;
+  readonly streams: EventStreams;
   readonly attachedPorts: AttachedSessionPorts;
   readonly log: Log;
   readonly meter: Meter;
