@@ -54,7 +54,7 @@ export async function makeRepository(base: string, server: ServerBinary): Promis
   ];
   await writeFile(join(base, 'status'), '');
   await writeFile(config, settings.join('\n'));
-  const libraries = (await librariesOf(server)).slice(0, 2);
+  const libraries = await librariesToOffer(server);
 
   const program = async (name: string, script: string) => {
     const file = join(bin, name);
@@ -81,13 +81,14 @@ export async function makeRepository(base: string, server: ServerBinary): Promis
     async offer(version) {
       await rm(pool, { recursive: true });
       await mkdir(pool);
-      const [named, odd] = libraries as [Library, Library];
+      const [odd, ...named] = libraries;
+      if (odd === undefined) throw new Error('the server needs no library');
       // As Debian 12 has it: the package of the server is a link to the program in the package of its tools.
       await pack(pool, 'redis-server', version, 'fake-redis', ['fake-redis-tools'], async (root) => {
         await mkdir(join(root, 'usr/bin'), { recursive: true });
         await symlink('redis-check-rdb', join(root, 'usr/bin/redis-server'));
       });
-      const needs = [packageOf(named.soname), 'libz-unrelated', 'odd-data', 'libz-odd-name'];
+      const needs = [...named.map(({ soname }) => packageOf(soname)), 'libz-unrelated', 'odd-data', 'libz-odd-name'];
       await pack(pool, 'fake-redis-tools', version, 'fake-redis', needs, async (root) => {
         await mkdir(join(root, 'usr/bin'), { recursive: true });
         await copyFile(await realpath(server.file), join(root, 'usr/bin/redis-check-rdb'));
@@ -100,7 +101,9 @@ export async function makeRepository(base: string, server: ServerBinary): Promis
         await mkdir(join(root, 'usr/share/doc'), { recursive: true });
         await writeFile(join(root, 'usr/share/doc/note'), 'nothing of use');
       };
-      await pack(pool, packageOf(named.soname), '1.0', 'fake-named', [], library(named));
+      for (const one of named) {
+        await pack(pool, packageOf(one.soname), '1.0', `fake-${one.soname}`.toLowerCase(), [], library(one));
+      }
       await pack(pool, 'libz-unrelated', '1.0', 'fake-unrelated', [], note);
       await pack(pool, 'odd-data', '1.0', 'fake-data', [], note);
       await pack(pool, 'libz-odd-name', '1.0', 'fake-odd', [], library(odd));
@@ -114,11 +117,15 @@ export async function makeRepository(base: string, server: ServerBinary): Promis
 
 const packageOf = (soname: string) => soname.toLowerCase().replace(/(\d?)\.so\./, (_, d) => (d === '' ? '' : `${d}-`));
 
-async function librariesOf(server: ServerBinary): Promise<Library[]> {
+/** Two at least, and all that this machine really lacks. */
+async function librariesToOffer(server: ServerBinary): Promise<Library[]> {
   const env = { PATH: SYSTEM_PATH, ...(server.libraryPath !== undefined && { LD_LIBRARY_PATH: server.libraryPath }) };
   const { stdout } = await run('ldd', [server.file], { env });
   const found = [...stdout.matchAll(/^\s*(\S+) => (\/\S+)/gm)].map(([, soname = '', file = '']) => ({ soname, file }));
-  return found.filter(({ soname }) => !BASIC.test(soname));
+  const fetched = (file: string) => (server.libraryPath ?? '').split(':').includes(dirname(file));
+  const lacking = found.filter(({ file }) => fetched(file));
+  const others = found.filter(({ soname, file }) => !BASIC.test(soname) && !fetched(file));
+  return [...lacking, ...others].slice(0, Math.max(2, lacking.length));
 }
 
 async function pack(
