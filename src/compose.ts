@@ -21,8 +21,10 @@ import { createRedis, parseRedisUrl, type RedisRole, waitForRedis } from './redi
 import { createEventBus } from './redis/event-bus.js';
 import { createKeys } from './redis/keys.js';
 import { createPresence } from './redis/presence.js';
+import { createReassertion } from './redis/reassertion.js';
 import { createScripts } from './redis/scripts.js';
 import { createSessionDirectory } from './redis/session-directory.js';
+import { openHost } from './worker/host.js';
 import { createWorker } from './worker/worker.js';
 
 export { startEmbeddedRedis } from './redis/embedded-server.js';
@@ -54,10 +56,15 @@ export interface WorkerSurroundings {
   readonly hostEnv: Readonly<Record<string, string | undefined>>;
   /** Folder of commands that name none. */
   readonly defaultCwd: string;
+  /** Shared by the workers of this host; the ledger of starts is in it. */
+  readonly dataDir: string;
 }
 
 /** How long Redis may take to answer at the start before that is a failure. */
 const REDIS_START_MS = 5_000;
+
+/** How long a host remembers at least what it started. */
+const LEDGER_MS = 24 * 3_600_000;
 
 /** Where a node or worker looks for Redis that is told nothing. */
 const DEFAULT_REDIS_URL = 'redis://127.0.0.1:6379';
@@ -72,9 +79,9 @@ export function startNode(settings: Settings, { log }: { readonly log: Log }): P
   return assemble(async (closers) => {
     const nodeId = makeNodeId(chance.bytes(16));
     const core = await openCore(settings, nodeId, log.child({ nodeId }), closers);
-    const { sessions, commands, feed, bus, presence, queue, meter } = core;
+    const { sessions, commands, feed, bus, presence, reassertion, queue, meter } = core;
     const gateway = createGateway(
-      { sessions, commands, feed, bus, presence, queue, log, meter, chance, now: Date.now },
+      { sessions, commands, feed, bus, presence, reassertion, queue, log, meter, chance, now: Date.now },
       {
         nodeId,
         version: version(),
@@ -104,7 +111,7 @@ export function startNode(settings: Settings, { log }: { readonly log: Log }): P
       },
     );
     closers.add(() => gateway.close());
-    startReconciler(settings, nodeId, core, closers);
+    startReconciler(settings, nodeId, core, closers, gateway.serverChanged);
     const { url, opsUrl } = await gateway.listen();
     return {
       facts: { nodeId, url, opsUrl },
@@ -119,16 +126,33 @@ export function startNode(settings: Settings, { log }: { readonly log: Log }): P
  */
 export function startWorker(settings: Settings, surroundings: WorkerSurroundings): Promise<Part<WorkerPartFacts>> {
   return assemble(async (closers) => {
-    const { log, hostEnv, defaultCwd } = surroundings;
+    const { log, hostEnv, defaultCwd, dataDir } = surroundings;
     const { HOMING_POOL: pool, HOMING_CONCURRENCY: concurrency } = settings;
     // Only the bus's own probe goes by this name; the worker makes its own.
     const core = await openCore(settings, makeWorkerId(chance.bytes(16)), log, closers);
     const { commands, presence, bus, meter, keys } = core;
+    const workerId = makeWorkerId(chance.bytes(16));
+    const host = await openHost({
+      id: workerId,
+      floor: settings.HOMING_CONTAINMENT,
+      runAs: settings.HOMING_RUN_AS,
+      workRoot: settings.HOMING_WORK_ROOT,
+      sandbox: settings.HOMING_SANDBOX,
+      dataDir,
+      keepMs: Math.max(settings.HOMING_RETENTION_MS, LEDGER_MS),
+      path: hostEnv.PATH ?? '',
+      log,
+    });
+    closers.add(() => host.close());
+    const { containment, ledger, runAs, workRoot, sandbox } = host;
     const jobs = core.connect('queue-worker');
     const worker = createWorker(
       {
+        containment,
+        ledger,
         store: commands,
         presence,
+        reassertion: core.reassertion,
         bus,
         consume: (run) => createQueueConsumer({ redis: jobs, keys, pool, concurrency, log, run }),
         log,
@@ -136,6 +160,10 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
         chance,
       },
       {
+        workerId,
+        runAs,
+        workRoot,
+        sandbox,
         pool,
         concurrency,
         version: version(),
@@ -151,8 +179,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
       },
     );
     closers.add(() => worker.close());
-    const { workerId } = worker;
-    startReconciler(settings, workerId, core, closers);
+    startReconciler(settings, workerId, core, closers, worker.serverChanged);
     await worker.start();
     return {
       facts: { workerId, pool, concurrency },
@@ -260,18 +287,28 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     logLastBytes: settings.HOMING_LOG_LAST_BYTES,
   });
   const feed = createCommandFeed({ redis, keys });
+  const reassertion = createReassertion({ redis, keys, scripts, presence });
   const subscriber = connect('subscriber');
   const bus = createEventBus({ commands: redis, subscriber, keys, selfId, log, meter, chance });
   closers.add(() => bus.close());
   const queue = createQueueProducer({ redis: producing, keys, log });
   closers.add(() => queue.close());
-  return { keys, meter, log, presence, sessions, commands, feed, bus, queue, connect, ping: () => redis.ping() };
+  return {
+    ...{ keys, meter, log, presence, sessions, commands, feed, reassertion, bus, queue, connect },
+    ping: () => redis.ping(),
+  };
 }
 
-function startReconciler(settings: Settings, id: NodeId | WorkerId, core: Core, closers: Closers): void {
+function startReconciler(
+  settings: Settings,
+  id: NodeId | WorkerId,
+  core: Core,
+  closers: Closers,
+  serverChanged: () => void,
+): void {
   const { sessions, commands, presence, queue, log, meter } = core;
   const reconciler = createReconciler(
-    { sessions, commands, presence, queue, log, meter, chance, nowMs: () => performance.now() },
+    { sessions, commands, presence, queue, log, meter, chance, nowMs: () => performance.now(), serverChanged },
     {
       id,
       leaseMs: settings.HOMING_LEASE_MS,

@@ -75,6 +75,12 @@ export const settingsSchema = z.object({
     .enum(['auto', 'pidns', 'group'])
     .default('auto')
     .describe('Weakest containment a worker accepts'),
+  HOMING_RUN_AS: optional.describe('User that commands run as (name, uid or uid:gid); the worker must be root'),
+  HOMING_WORK_ROOT: optional.describe('Folder that the working folders of commands must not leave'),
+  HOMING_SANDBOX: z
+    .enum(['workspace', 'offline', 'readonly'])
+    .optional()
+    .describe('Sandbox profile that every command has at least'),
   HOMING_ENV_ALLOW: z
     .string()
     .default('PATH HOME LANG LC_* TZ TERM')
@@ -84,7 +90,9 @@ export const settingsSchema = z.object({
     .regex(/^[A-Za-z0-9_-]{1,32}$/)
     .default('h')
     .describe('Prefix of every key'),
-  HOMING_DATA_DIR: optional.describe("Folder for the embedded Redis and run.json; the user's data folder unless given"),
+  HOMING_DATA_DIR: optional.describe(
+    "Folder for the embedded Redis, run.json and the ledger of starts; the user's data folder unless given",
+  ),
   HOMING_LOG_LEVEL: z
     .enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])
     .default('info')

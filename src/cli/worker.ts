@@ -1,5 +1,6 @@
 /** `homing worker`: one process that executes commands. */
 import { Command } from 'commander';
+import { dataDirOf } from './data-dir.js';
 import { readSettings } from './settings.js';
 
 export function workerCommand(): Command {
@@ -14,7 +15,8 @@ export function workerCommand(): Command {
     .action(async (flags: { pool?: string; concurrency?: string }) => {
       const overrides = { HOMING_POOL: flags.pool, HOMING_CONCURRENCY: flags.concurrency };
       const settings = readSettings(process.env, overrides);
-      const surroundings = { hostEnv: process.env, defaultCwd: process.cwd() };
+      const dataDir = dataDirOf(settings, process.env);
+      const surroundings = { hostEnv: process.env, defaultCwd: process.cwd(), dataDir };
       // Only here: the client programs start faster without what a server needs.
       const [{ serve }, { startWorker }] = await Promise.all([import('./serve.js'), import('../compose.js')]);
       process.exitCode = await serve('worker', settings, (log) => startWorker(settings, { log, ...surroundings }));

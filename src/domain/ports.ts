@@ -470,6 +470,10 @@ export interface WorkerFacts {
   readonly pool: string;
   readonly concurrency: number;
   readonly containment: string;
+  /** How the containment is done, for people. */
+  readonly means?: string;
+  /** Sandbox profiles it offers. */
+  readonly sandboxes?: readonly string[];
   readonly version: string;
   readonly startedAt: number;
   readonly draining: boolean;

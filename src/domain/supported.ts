@@ -4,6 +4,7 @@
  */
 import type { ErrorCode } from '../errors.js';
 import type { CommandSpec } from '../protocol/methods.js';
+import { isSandboxProfile } from './sandbox.js';
 
 export interface UnsupportedField {
   readonly field: string;
@@ -16,13 +17,14 @@ type Row = readonly [field: string, asked: (spec: CommandSpec) => boolean, code:
 
 const UNSUPPORTED: readonly Row[] = [
   ['secrets', (spec) => Object.keys(spec.secrets ?? {}).length > 0, 'SECRETS_UNAVAILABLE'],
-  ['containment', (spec) => spec.containment !== undefined, 'CONTAINMENT_UNAVAILABLE'],
   ['notify.watch', (spec) => (spec.notify?.watch ?? []).length > 0, 'INVALID_PARAMS'],
   ['notify.heartbeatMs', (spec) => spec.notify?.heartbeatMs !== undefined, 'INVALID_PARAMS'],
   ['notify.webhook', (spec) => spec.notify?.webhook !== undefined, 'INVALID_PARAMS'],
-  ['leftovers', (spec) => spec.leftovers === 'keep', 'INVALID_PARAMS'],
-  ['resources', (spec) => Object.values(spec.resources ?? {}).some((limit) => limit !== undefined), 'INVALID_PARAMS'],
-  ['sandbox', (spec) => spec.sandbox !== undefined, 'INVALID_PARAMS'],
+  [
+    'sandbox.profile',
+    (spec) => spec.sandbox !== undefined && !isSandboxProfile(spec.sandbox.profile),
+    'INVALID_PARAMS',
+  ],
 ];
 
 /** The first field of the spec that can not be honoured; undefined when all can. */

@@ -4,13 +4,13 @@ import { fullJitterMs } from '../domain/backoff.js';
 import type { ClaimResult, Log } from '../domain/ports.js';
 import { AppError, messageOf } from '../errors.js';
 import type { ClaimId, CommandId } from '../protocol/ids.js';
-import { CONTAINMENT, type RunControl, type RunOptions, type RunPorts } from './run.js';
+import type { RunControl, RunOptions, RunPorts } from './run.js';
 
 const CLAIM_BACKOFF = { baseMs: 100, capMs: 1_000 };
 
 /** Asks with the same claim id until there is an answer; undefined when the worker ends before. */
 export async function claimCommand(
-  { store, presence, chance }: RunPorts,
+  { store, presence, containment, chance }: RunPorts,
   { workerId, leaseMs }: RunOptions,
   control: RunControl,
   commandId: CommandId,
@@ -23,7 +23,7 @@ export async function claimCommand(
     try {
       // Intent before record: whoever judges this worker dead must find the command (S2).
       await presence.noteWorkerCommand(workerId, commandId);
-      const claim = await store.claim(commandId, claimId, workerId, CONTAINMENT);
+      const claim = await store.claim(commandId, claimId, workerId, containment.level);
       // An answer that took long may be out of date: this worker may have been judged dead meanwhile.
       if (claim.type === 'refused' || performance.now() - askedAtMs < leaseMs / 2) return claim;
     } catch (error) {

@@ -8,19 +8,31 @@ export interface EnvironmentInput {
   readonly spec: CommandSpec;
   readonly commandId: string;
   readonly originSessionId: string | null;
+  /** By which a worker of this host finds what a dead one left behind. */
+  readonly mark: { readonly name: string; readonly value: string };
+  /** What a login of another user would set. */
+  readonly login?: Readonly<Record<string, string>> | undefined;
 }
+
+/** Programs that hold their output back when it goes to a pipe would look stuck. */
+const UNBUFFERED = { PYTHONUNBUFFERED: '1' };
+/** Others can not be passed through a shell. */
+const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 /** The command's own values win over the worker's; its identity wins over both. */
 export function commandEnvironment(input: EnvironmentInput): Record<string, string> {
   const patterns = input.allow.split(/[\s,]+/).filter((pattern) => pattern !== '');
   const allowed = Object.entries(input.hostEnv).filter(
     (variable): variable is [string, string] =>
-      variable[1] !== undefined && patterns.some((pattern) => matches(pattern, variable[0])),
+      variable[1] !== undefined && NAME.test(variable[0]) && patterns.some((pattern) => matches(pattern, variable[0])),
   );
   const { HOMING_SESSION_ID: _, ...asked } = input.spec.env ?? {};
   return {
+    ...UNBUFFERED,
     ...Object.fromEntries(allowed),
+    ...input.login,
     ...asked,
+    [input.mark.name]: input.mark.value,
     HOMING_COMMAND_ID: input.commandId,
     ...(input.originSessionId === null ? {} : { HOMING_SESSION_ID: input.originSessionId }),
   };

@@ -102,7 +102,8 @@ function openOutputPipe(path: string): Pipe {
   }
 }
 
-function openInputPipe(path: string): Pipe {
+/** Opens a named pipe for a stdin: reading blocks, writing does not. The caller closes both ends. */
+export function openInputPipe(path: string): Pipe {
   // Opened for both ways first, which never waits, so that neither end waits for the other.
   const both = openSync(path, constants.O_RDWR | constants.O_NONBLOCK);
   try {

@@ -5,13 +5,15 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { chownSync, closeSync, fchownSync } from 'node:fs';
 import { access, constants, stat } from 'node:fs/promises';
+import type { Readable } from 'node:stream';
 import type { EndCause, Exit } from '../domain/outcome.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { CommandSpec } from '../protocol/methods.js';
-import { findProgram } from './find-program.js';
 import type { Place } from './containment.js';
+import { findProgram } from './find-program.js';
 import { closePipe, type Pipe, type PipePool } from './pipes.js';
-import { faultIn, type LaunchFault, launchOf, REPORT_FD } from './process-launch.js';
+import { makeNamedInput, type NamedInput } from './process-input.js';
+import { type LaunchFault, launchOf, REPORT_FD, readReport } from './process-launch.js';
 import type { ProcessTree } from './process-tree.js';
 import { inTerminal, openPty, type Pty } from './pty.js';
 import type { RunAs } from './run-as.js';
@@ -29,91 +31,128 @@ export interface RunningProcess {
   readonly tree: ProcessTree;
   /** Of the leader. Never rejects. */
   readonly exited: Promise<Exit>;
+  /** After it has exited: why the program was never there, where only that showed it. */
+  notStarted(): Promise<SpawnFailed | undefined>;
   readonly outputs: readonly OutputSource[];
   /** Of a command with a stdin or a terminal. */
   readonly input?: InputSink;
   readonly pty?: Pty;
 }
 
-export type StartResult =
-  | { readonly type: 'started'; readonly process: RunningProcess }
-  | Extract<EndCause, { type: 'spawn_failed' }>;
+type SpawnFailed = Extract<EndCause, { type: 'spawn_failed' }>;
+
+export type StartResult = { readonly type: 'started'; readonly process: RunningProcess } | SpawnFailed;
 
 export interface StartRequest {
   readonly spec: CommandSpec;
   readonly cwd: string;
   readonly env: Readonly<Record<string, string>>;
+  /** Where it is to run. The caller leaves it, unless it was not started. */
+  readonly place: Place;
+  /** `NAME=value` by which what it starts is known. */
+  readonly mark: string;
+  /** Commands of the shell that set its limits. */
+  readonly limits: readonly string[];
+  readonly runAs?: RunAs | undefined;
+}
+
+/** A shell that hangs before the program is there, as in a folder whose server does not answer. */
+const LAUNCHED_WITHIN_MS = 30_000;
+const MAX_REPORT = 1_000;
+
+/** What the host gives to one command; closed in the worker when it was handed over. */
+interface Channels {
+  readonly pipes: readonly Pipe[];
+  readonly stdin: Pipe | NamedInput | undefined;
+  readonly pty: Pty | undefined;
 }
 
 export async function startProcess(request: StartRequest, pool: PipePool): Promise<StartResult> {
-  // Checked first, since a bad folder and a missing program are the same ENOENT to spawn.
-  const folderFault = await faultOfFolder(request.cwd);
-  if (folderFault !== undefined) return failed(folderFault, null);
-
-  const { spec } = request;
+  const { spec, place } = request;
   const pipes: Pipe[] = [];
-  let stdin: Pipe | undefined;
+  let stdin: Pipe | NamedInput | undefined;
   let pty: Pty | undefined;
   let program: Program | undefined;
+  const fail = async (why: (path: string) => Promise<SpawnFailed> | SpawnFailed) => {
+    pipes.forEach(closePipe);
+    if (stdin !== undefined) closePipe(stdin);
+    pty?.close();
+    place.leave();
+    return why(program?.argv[0] ?? '');
+  };
   try {
+    const folderFault = await faultOfFolder(request.cwd);
+    if (folderFault !== undefined) return await fail(() => failed(folderFault, null));
     program = await programOf(spec);
+    // The launching shell could not say it in our words.
+    await findProgram(program.argv[0] as string, request);
     if (spec.pty !== undefined) {
-      // A shell opens the terminal and becomes the program: what it can not find must be told here.
-      await findProgram(program.argv[0] as string, request);
       pty = openPty(spec.pty);
     } else {
       pipes.push(await pool.take());
       if (spec.streams === 'split') pipes.push(await pool.take());
-      if (spec.stdin === 'pipe') stdin = await pool.takeInput();
+      if (spec.stdin === 'pipe') stdin = await inputFor(request, pool);
     }
-    const process = await spawnWith(program, request, { pipes, stdin, pty });
+    const started = await launch(program, request, { pipes, stdin, pty });
+    if ('fault' in started) return await fail((path) => explainFault(started.fault, path, request.cwd));
     for (const pipe of pipes) closeSync(pipe.writeFd);
     if (stdin !== undefined) closeSync(stdin.readFd);
-    return { type: 'started', process };
+    return { type: 'started', process: started };
   } catch (error) {
-    pipes.forEach(closePipe);
-    if (stdin !== undefined) closePipe(stdin);
-    pty?.close();
-    return explainFailure(error as NodeJS.ErrnoException, program?.argv[0] ?? '');
+    return fail((path) => explainFailure(error as NodeJS.ErrnoException, path));
   } finally {
     await program?.scriptFile?.close();
+    if (stdin !== undefined && 'forget' in stdin) await stdin.forget();
   }
 }
 
-async function spawnWith(
+const inputFor = ({ place, runAs }: StartRequest, pool: PipePool): Promise<Pipe | NamedInput> =>
+  place.inputFolder === undefined ? pool.takeInput() : makeNamedInput(place.inputFolder, runAs);
+
+async function launch(
   program: Program,
-  { cwd, env }: StartRequest,
-  {
-    pipes,
-    stdin,
-    pty,
-  }: { readonly pipes: readonly Pipe[]; readonly stdin?: Pipe | undefined; readonly pty?: Pty | undefined },
-): Promise<RunningProcess> {
+  request: StartRequest,
+  channels: Channels,
+): Promise<RunningProcess | { readonly fault: LaunchFault }> {
+  const { pipes, stdin, pty } = channels;
+  const { place, cwd, limits, runAs, mark } = request;
   const [out, err = out] = pipes;
   const { scriptFile } = program;
-  const argv = pty === undefined ? program.argv : inTerminal(pty.path, program.argv);
-  const child = spawn(argv[0] as string, argv.slice(1), {
-    cwd,
+  if (runAs !== undefined) giveTo(runAs, channels, scriptFile?.fd);
+  const command = pty === undefined ? program.argv : inTerminal(pty.path, program.argv);
+  const stdinPath = stdin !== undefined && 'path' in stdin ? stdin.path : undefined;
+  const { argv, env } = launchOf({ argv: command, env: request.env, cwd, limits, stdinPath });
+  const [file = '', ...args] = [...place.enter, ...argv];
+  const child = spawn(file, args, {
+    cwd: '/',
     env,
-    // One pipe for both keeps the true order of what was written to them. The script, if any, is SCRIPT_FD.
+    // One pipe for both keeps the true order of what was written to them. Then SCRIPT_FD and REPORT_FD.
     stdio: [
-      stdin?.readFd ?? 'ignore',
+      stdinPath === undefined ? (stdin?.readFd ?? 'ignore') : 'ignore',
       out?.writeFd ?? 'ignore',
       err?.writeFd ?? 'ignore',
-      ...(scriptFile === undefined ? [] : [scriptFile.fd]),
+      scriptFile?.fd ?? 'ignore',
+      'pipe',
     ],
-    // A session and group of its own; signals reach the group by its id.
+    // A session and group of its own.
     detached: true,
   });
   const exited = new Promise<Exit>((resolve) => {
     child.once('exit', (code, signal) => resolve({ code, signal }));
   });
   await spawned(child);
-  const pid = child.pid as number;
+  const report = readReportOf(child);
+  const fault = await report.first;
+  if (fault !== undefined) return { fault };
+  const { leader, tree } = place.adopt(child.pid as number, mark);
   return {
-    pid,
-    group: processGroup(pid),
+    pid: leader,
+    tree,
     exited,
+    notStarted: async () => {
+      const late = report.fault();
+      return late === undefined ? undefined : explainFault(late, program.argv[0] ?? '', cwd);
+    },
     outputs:
       pty === undefined
         ? pipes.map(({ readFd }, i) => ({ stream: i === 0 ? 'out' : 'err', readFd }))
@@ -123,12 +162,57 @@ async function spawnWith(
   };
 }
 
+/** Programs open /dev/stdout and the like again, which asks for the rights of a file. */
+function giveTo({ uid, gid }: RunAs, { pipes, stdin, pty }: Channels, scriptFd: number | undefined): void {
+  for (const { writeFd } of pipes) fchownSync(writeFd, uid, gid);
+  if (stdin !== undefined) fchownSync(stdin.readFd, uid, gid);
+  if (pty !== undefined) chownSync(pty.path, uid, gid);
+  if (scriptFd !== undefined) fchownSync(scriptFd, uid, gid);
+}
+
+/** What the launching shell says. `first` rejects when it hangs; it is killed then. */
+function readReportOf(child: ChildProcess): {
+  readonly first: Promise<LaunchFault | undefined>;
+  fault(): LaunchFault | undefined;
+} {
+  let report = '';
+  const fault = () => {
+    const said = readReport(report);
+    return said === 'started' ? undefined : said;
+  };
+  const first = new Promise<LaunchFault | undefined>((resolve, reject) => {
+    const pipe = child.stdio[REPORT_FD] as Readable;
+    const timer = setTimeout(() => {
+      child.kill('SIGKILL');
+      pipe.destroy();
+      reject(new Error(`it did not start within ${LAUNCHED_WITHIN_MS} ms`));
+    }, LAUNCHED_WITHIN_MS);
+    const settle = () => {
+      clearTimeout(timer);
+      resolve(fault());
+    };
+    pipe.setEncoding('latin1').on('data', (text: string) => {
+      if (report.length < MAX_REPORT) report += text;
+      if (readReport(report) !== undefined) settle();
+    });
+    pipe.once('close', settle).once('error', settle);
+  });
+  return { first, fault };
+}
+
 const spawned = (child: ChildProcess): Promise<void> =>
   new Promise((resolve, reject) => {
     child.once('spawn', resolve);
     // Stays: a later error, as of a failed kill, must not end the worker.
     child.on('error', reject);
   });
+
+/** What the launching shell met, in the words of `explainFailure`. */
+async function explainFault({ step, code }: LaunchFault, path: string, cwd: string): Promise<SpawnFailed> {
+  if (step === 'cwd') return failed(`the working folder ${quoted(cwd)} may not be entered`, null);
+  if (step === 'limits') return failed('this host does not allow the resource limits that were asked for', null);
+  return explainFailure(Object.assign(new Error(), { code: code === 127 ? 'ENOENT' : 'EACCES' }), path);
+}
 
 async function faultOfFolder(cwd: string): Promise<string | undefined> {
   try {
@@ -141,17 +225,14 @@ async function faultOfFolder(cwd: string): Promise<string | undefined> {
   }
 }
 
-const failed = (error: string, code: 126 | 127 | null): Extract<EndCause, { type: 'spawn_failed' }> => ({
+const failed = (error: string, code: 126 | 127 | null): SpawnFailed => ({
   type: 'spawn_failed',
   error,
   code,
 });
 
 /** Names the program, never its arguments or environment: they may hold what nobody should read in an error. */
-async function explainFailure(
-  error: NodeJS.ErrnoException,
-  path: string,
-): Promise<Extract<EndCause, { type: 'spawn_failed' }>> {
+async function explainFailure(error: NodeJS.ErrnoException, path: string): Promise<SpawnFailed> {
   const program = quoted(path);
   switch (error.code) {
     case 'ENOENT':

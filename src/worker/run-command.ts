@@ -1,7 +1,7 @@
 /**
  * The life of one command on a worker, from its job to its last entry:
  *
- *   claim → start → read its output, wait for the first of all endings → end what is left of it → flush → `ended` → forget
+ *   claim → admit → note the start on the host → start → read its output, wait for the first of all endings → end what is left of it → flush → `ended` → forget
  *
  * - Only the winner of the claim starts anything (CO2). Only a lost claim makes a worker stop without a word (T3).
  * - What Redis does while the process runs is the publisher's worry, not the process's (CO9).
@@ -10,21 +10,25 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createEndRace, decideEnding, type EndCause, type Ending, type Exit } from '../domain/outcome.js';
 import type { Log } from '../domain/ports.js';
-import { unsupportedField } from '../domain/supported.js';
 import { messageOf } from '../errors.js';
-import { type CommandId, makeClaimId } from '../protocol/ids.js';
+import { type ClaimId, type CommandId, makeClaimId } from '../protocol/ids.js';
+import { type Admission, admit } from './admission.js';
 import { claimCommand } from './claim-command.js';
+import type { Place } from './containment.js';
 import { watchEndings } from './endings.js';
 import { commandEnvironment } from './environment.js';
 import { createOutput, type Output } from './output.js';
-import { type RunningProcess, startProcess } from './process.js';
-import { CONTAINMENT, openRun, type Run, type RunControl, type RunOptions, type RunPorts } from './run.js';
+import { type RunningProcess, type StartResult, startProcess } from './process.js';
+import type { Member } from './process-tree.js';
+import type { PublishEnd } from './publisher.js';
+import { ulimitsFor } from './resources.js';
+import { openRun, type Run, type RunControl, type RunOptions, type RunPorts } from './run.js';
 import { createTerminator, type Terminator } from './terminator.js';
 
 /** After the leader's exit: output may go on this long without a pause, and a pause this long ends it (CO6). */
 const DRAIN_IDLE_MS = 200;
 const DRAIN_MAX_MS = 2_000;
-/** After the rest of the group was ended its pipes close at once; who holds them longer is outside of the group. */
+/** After the rest was ended its pipes close at once; who holds them longer is outside of the command. */
 const LAST_DRAIN_IDLE_MS = 50;
 /** A leader that was killed is told by the kernel right away. */
 const EXIT_WITHIN_MS = 2_000;
@@ -47,10 +51,11 @@ export async function runCommand(
   }
 
   const run = openRun(ports, options, control, commandId, claimId, claim);
+  let published: PublishEnd = 'closed';
   try {
     const ending = await execute(run);
     if (ending !== 'claim_lost') run.publisher.add({ type: 'ended', outcome: run.outcomeOf(ending) });
-    const published = await run.publisher.done;
+    published = await run.publisher.done;
     log.info({ published, ...(ending === 'claim_lost' ? {} : { reason: ending.reason }) }, 'command is over');
     ports.meter.count('homing_commands_ended_total', {
       reason: ending === 'claim_lost' ? 'claim_lost' : ending.reason,
@@ -58,64 +63,105 @@ export async function runCommand(
     // A command that was abandoned stays listed: the reconciler looks after it.
     if (!control.abandoned.aborted) await forget(ports, options, commandId, log);
   } finally {
-    run.close();
+    if (published === 'ended') keepEnded(run);
+    else run.close();
   }
+}
+
+/** Redis may lose the end of it for a while yet (L3). */
+function keepEnded(run: Run): void {
+  const { commandId, publisher, record } = run;
+  const sayAgain = () => record.sayAgain(publisher.ownerSessionId);
+  run.ports.kept.keep({ commandId, sayAgain, recheck: publisher.recheck, close: run.close });
 }
 
 /** Starts the process, waits for its end, and ends what is left of it. */
 async function execute(run: Run): Promise<Ending | 'claim_lost'> {
-  const cause = causeBeforeStart(run);
-  if (cause !== undefined) return decideEnding(cause, NOT_STARTED, 0);
+  const cause = await causeOrPlace(run);
+  if (cause.type !== 'placed') return decideEnding(cause, NOT_STARTED, []);
+  const { place, cwd } = cause;
 
-  const started = await start(run);
-  if (started.type === 'spawn_failed') return decideEnding(started, NOT_STARTED, 0);
+  const started = await start(run, place, cwd);
+  if (started.type === 'spawn_failed') return decideEnding(started, NOT_STARTED, []);
   const { process } = started;
 
   run.publisher.add({
     type: 'started',
     pid: process.pid,
     workerId: run.options.workerId,
-    containment: CONTAINMENT,
+    containment: run.ports.containment.level,
     ...(run.claim.originClosed ? { originClosed: true } : {}),
   });
   const output = createOutput(process.outputs, run.takeOutput, run.allocate);
   const race = createEndRace();
-  const terminator = createTerminator(process.group);
+  const terminator = createTerminator(process.tree);
   const endings = watchEndings(run, process, output, race, terminator);
   try {
     const first = await Promise.race([race.first, endings.claimLost]);
     if (first === 'claim_lost') {
-      await process.group.kill();
+      await process.tree.kill();
       return 'claim_lost';
     }
     return await finish(run, first, process, output, terminator);
   } finally {
     endings.close();
     output.close();
+    place.leave();
   }
 }
 
 const NOT_STARTED: Exit = { code: null, signal: null };
 
-function causeBeforeStart({ claim }: Run): EndCause | undefined {
+type Placed = { readonly type: 'placed'; readonly place: Place; readonly cwd: string };
+
+/** Everything that must be settled before a process may be: why it will not be, or where it goes. */
+async function causeOrPlace({ claim, claimId, commandId, options, ports }: Run): Promise<EndCause | Placed> {
   if (claim.kill !== undefined) return { type: 'kill', request: claim.kill };
-  const unsupported = unsupportedField(claim.spec);
-  return unsupported === undefined ? undefined : { type: 'refused', error: unsupported.message };
+  const admission: Admission = await admit(claim.spec, { ...options, containment: ports.containment });
+  if (admission.type === 'refused') return admission;
+  const { cwd, profile } = admission;
+  const placing = ports.containment.place(profile, cwd);
+  placing.catch(() => {}); // Told below; the ledger is asked meanwhile.
+  const cause = await noteStart(ports.ledger, commandId, claimId);
+  try {
+    const place = await placing;
+    if (cause === undefined) return { type: 'placed', place, cwd };
+    place.leave();
+    return cause;
+  } catch (error) {
+    return cause ?? { type: 'spawn_failed', error: `the host could not contain it: ${messageOf(error)}`, code: null };
+  }
 }
 
-function start({ claim, options, ports, commandId }: Run) {
+/** From here on the host knows that it was started, whatever Redis remembers (CO2). */
+async function noteStart(
+  ledger: RunPorts['ledger'],
+  commandId: CommandId,
+  claimId: ClaimId,
+): Promise<EndCause | undefined> {
+  try {
+    if (await ledger.enter(commandId, claimId)) return undefined;
+    return {
+      type: 'lost',
+      error: 'this host had started it before; it is not started twice, and how it ended is not known',
+    };
+  } catch (error) {
+    return { type: 'refused', error: `the start could not be noted on this host: ${messageOf(error)}` };
+  }
+}
+
+function start({ claim, options, ports, commandId }: Run, place: Place, cwd: string): Promise<StartResult> {
   const { spec, originSessionId } = claim;
-  return startProcess(
-    {
-      spec,
-      cwd: spec.cwd ?? options.defaultCwd,
-      env: commandEnvironment({ allow: options.envAllow, hostEnv: options.hostEnv, spec, commandId, originSessionId }),
-    },
-    ports.pipes,
-  );
+  const { envAllow: allow, hostEnv, runAs } = options;
+  const { mark } = ports.containment;
+  const login = runAs?.env;
+  const env = commandEnvironment({ allow, hostEnv, spec, commandId, originSessionId, mark, login });
+  const limits = ulimitsFor(spec.resources ?? {});
+  const request = { spec, cwd, env, place, mark: `HOMING_COMMAND_ID=${commandId}`, limits, runAs };
+  return startProcess(request, ports.pipes);
 }
 
-/** The first cause is known: waits for the leader, the last output and the end of the rest of the group. */
+/** The first cause is known: waits for the leader, the last output and the end of all others. */
 async function finish(
   run: Run,
   cause: EndCause,
@@ -123,9 +169,9 @@ async function finish(
   output: Output,
   terminator: Terminator,
 ): Promise<Ending> {
-  // After a kill this is the time until the whole group is gone; an exit by itself needs no waiting.
+  // After a kill this is the time until all are gone; an exit by itself needs no waiting.
   const left = await terminator.finished();
-  const exit = left === 0 ? await process.exited : await within(process.exited, EXIT_WITHIN_MS);
+  const exit = left.length === 0 ? await process.exited : await within(process.exited, EXIT_WITHIN_MS);
 
   await output.settled(DRAIN_IDLE_MS, DRAIN_MAX_MS);
   const graceMs = run.claim.spec.timeouts.graceMs ?? run.options.killGraceMs;
@@ -143,16 +189,18 @@ async function within<T>(promise: Promise<T>, limitMs: number): Promise<T | unde
   }
 }
 
-/** Ends what the leader left behind in its group. @returns what is still there */
+/** Ends what the leader left behind. @returns who is still there */
 async function endRest(
-  { group }: RunningProcess,
+  { tree }: RunningProcess,
   output: Output,
   wish: { signal: string; graceMs: number },
   terminator: Terminator,
-): Promise<number> {
-  if ((await group.members()) === 0) return 0;
+): Promise<readonly Member[]> {
+  if ((await tree.members()).length === 0) return [];
   terminator.wish(wish);
-  const left = await terminator.finished();
+  await terminator.finished();
+  // Whoever was started while the others ended.
+  const left = await tree.kill();
   await output.settled(LAST_DRAIN_IDLE_MS, DRAIN_IDLE_MS);
   return left;
 }

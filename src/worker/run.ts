@@ -1,21 +1,31 @@
 /** What a worker has for one command while it runs it, and what the steps of `run-command` hand to each other. */
 import { CHUNK_BYTES } from '../domain/chunker.js';
 import type { Ending } from '../domain/outcome.js';
-import type { Chance, ClaimResult, CommandStore, Log, Meter, Presence } from '../domain/ports.js';
+import type { Chance, ClaimResult, CommandStore, Log, Meter, Presence, Reassertion } from '../domain/ports.js';
+import type { SandboxProfile } from '../domain/sandbox.js';
 import { createTail } from '../domain/tail.js';
 import type { Outcome, OutputStream } from '../protocol/entries.js';
 import type { ClaimId, CommandId, WorkerId } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import { createBlocks } from './blocks.js';
 import type { Claims } from './claims.js';
+import type { Containment } from './containment.js';
+import { type HeldRecord, keepRecord } from './held-record.js';
+import type { KeptRuns } from './kept-runs.js';
+import type { Ledger } from './ledger.js';
 import type { PipePool } from './pipes.js';
 import { createPublisher, type Publisher } from './publisher.js';
+import type { RunAs } from './run-as.js';
 
 export interface RunPorts {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin'>;
   readonly presence: Pick<Presence, 'noteWorkerCommand' | 'dropWorkerCommand'>;
   readonly claims: Claims;
+  readonly reassertion: Pick<Reassertion, 'recordOf' | 'command'>;
+  readonly kept: KeptRuns;
   readonly pipes: PipePool;
+  readonly containment: Containment;
+  readonly ledger: Pick<Ledger, 'enter'>;
   readonly log: Log;
   readonly meter: Meter;
   readonly chance: Chance;
@@ -34,6 +44,12 @@ export interface RunOptions {
   readonly hostEnv: Readonly<Record<string, string | undefined>>;
   /** Where commands run that do not say where. */
   readonly defaultCwd: string;
+  /** Folder that the working folder of a command must not leave; also where commands run that do not say where. */
+  readonly workRoot?: string | undefined;
+  /** Sandbox profile that every command has at least. */
+  readonly sandbox?: SandboxProfile | undefined;
+  /** The user that commands run as, where it is not the worker's. */
+  readonly runAs?: RunAs | undefined;
 }
 
 /** How a worker makes its commands end early. */
@@ -43,9 +59,6 @@ export interface RunControl {
   /** Aborted: kill the process and write nothing more; the reconciler will tell. */
   readonly abandoned: AbortSignal;
 }
-
-/** The containment this worker offers; `pidns` is another part's work. */
-export const CONTAINMENT = 'group';
 
 export type Claimed = Extract<ClaimResult, { type: 'claimed' }>;
 
@@ -58,8 +71,11 @@ export interface Run {
   readonly claimId: ClaimId;
   readonly claim: Claimed;
   readonly publisher: Publisher;
+  readonly record: HeldRecord;
   /** Takes a chunk of output into the tail and the spool. */
   readonly takeOutput: (stream: OutputStream, bytes: Uint8Array) => void;
+  /** Calls the handler, perhaps often, when there was more output than the command may have. */
+  readonly onOutputLimit: (handler: () => void) => void;
   readonly allocate: (bytes: number) => Uint8Array;
   readonly outcomeOf: (ending: Ending) => Outcome;
   close(): void;
@@ -77,8 +93,12 @@ export function openRun(
   const beganAtMs = performance.now();
   const blocks = createBlocks(CHUNK_BYTES, Math.ceil(options.spoolBytes / CHUNK_BYTES));
   const tail = createTail(LIMITS.tailChars);
+  const record = keepRecord(ports.reassertion, ports.chance.random, commandId, claimId);
   const publisher = createPublisher(
-    { store: ports.store, log: ports.log, meter: ports.meter, random: ports.chance.random },
+    {
+      ...{ store: ports.store, log: ports.log, meter: ports.meter, random: ports.chance.random },
+      sayAgain: record.sayAgain,
+    },
     {
       commandId,
       claimId,
@@ -91,6 +111,8 @@ export function openRun(
       recycle: blocks.recycle,
     },
   );
+  const maxOutputBytes = claim.spec.resources?.outputBytes ?? Number.POSITIVE_INFINITY;
+  let tellLimit: () => void = () => {};
   const abandon = () => publisher.close();
   control.abandoned.addEventListener('abort', abandon);
   if (control.abandoned.aborted) abandon();
@@ -102,9 +124,15 @@ export function openRun(
     claimId,
     claim,
     publisher,
+    record,
     takeOutput(stream, bytes) {
       tail.push(bytes);
       publisher.add({ type: 'output', stream, bytes });
+      if (publisher.outputBytes > maxOutputBytes) tellLimit();
+    },
+    onOutputLimit(handler) {
+      tellLimit = handler;
+      if (publisher.outputBytes > maxOutputBytes) handler();
     },
     allocate: blocks.allocate,
     outcomeOf: (ending) => ({
@@ -115,6 +143,7 @@ export function openRun(
     }),
     close() {
       control.abandoned.removeEventListener('abort', abandon);
+      record.close();
       publisher.close();
     },
   };

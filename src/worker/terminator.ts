@@ -3,28 +3,36 @@
  * during the grace acts at once.
  */
 import type { KillRequest } from '../domain/ports.js';
-import { type ProcessGroup, signalName } from './group.js';
+import { type Member, type ProcessTree, signalName, treeGone } from './process-tree.js';
 
 export type KillWish = Pick<KillRequest, 'signal' | 'graceMs'>;
 
 export interface Terminator {
   /** The first wish begins; a later one that differs signals again and may shorten the grace, never lengthen it. */
   wish(wish: KillWish): void;
-  /** Resolves when the group is gone or SIGKILL did not help. @returns members left */
-  finished(): Promise<number>;
+  /** Resolves when all are gone or SIGKILL did not help; at once when nothing was wished. @returns who is left */
+  finished(): Promise<readonly Member[]>;
 }
 
-export function createTerminator(group: ProcessGroup): Terminator {
+/** How soon a later wish that shortens the grace is noticed. */
+const LOOK_AGAIN_MS = 100;
+
+export function createTerminator(tree: ProcessTree): Terminator {
   let deadlineMs = Number.POSITIVE_INFINITY;
   let last: KillWish | undefined;
-  let ending: Promise<number> | undefined;
+  let ending: Promise<readonly Member[]> | undefined;
 
-  async function end(): Promise<number> {
+  async function end(): Promise<readonly Member[]> {
     for (;;) {
-      const left = await group.gone(Math.min(100, Math.max(0, deadlineMs - performance.now())));
-      if (left === 0) return 0;
-      if (performance.now() >= deadlineMs) return group.kill();
+      const left = await treeGone(tree, Math.min(LOOK_AGAIN_MS, Math.max(0, deadlineMs - performance.now())));
+      if (left.length === 0) return left;
+      if (performance.now() >= deadlineMs) return tree.kill();
     }
+  }
+
+  async function signalThenEnd(name: NodeJS.Signals): Promise<readonly Member[]> {
+    await tree.signal(name);
+    return end();
   }
 
   return {
@@ -32,9 +40,10 @@ export function createTerminator(group: ProcessGroup): Terminator {
       if (last?.signal === wish.signal && last.graceMs === wish.graceMs) return;
       last = wish;
       deadlineMs = Math.min(deadlineMs, performance.now() + wish.graceMs);
-      group.signal(signalName(wish.signal));
-      ending ??= end();
+      const name = signalName(wish.signal);
+      if (ending === undefined) ending = signalThenEnd(name);
+      else void tree.signal(name);
     },
-    finished: () => ending ?? Promise.resolve(0),
+    finished: () => ending ?? Promise.resolve([]),
   };
 }

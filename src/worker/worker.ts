@@ -8,20 +8,40 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fullJitterMs } from '../domain/backoff.js';
-import type { Chance, CommandStore, EventBus, JobData, Log, Meter, Presence, QueueConsumer } from '../domain/ports.js';
+import type {
+  Chance,
+  CommandStore,
+  EventBus,
+  JobData,
+  Log,
+  Meter,
+  Presence,
+  QueueConsumer,
+  Reassertion,
+} from '../domain/ports.js';
+
 import { messageOf } from '../errors.js';
 import { type CommandId, makeWorkerId, type WorkerId } from '../protocol/ids.js';
+import { auditCommands } from './audit.js';
 import { createClaims } from './claims.js';
+import type { Containment } from './containment.js';
+import { createKeptRuns } from './kept-runs.js';
+import type { Ledger } from './ledger.js';
 import { closePipe, createPipePool } from './pipes.js';
-import { CONTAINMENT, type RunOptions } from './run.js';
+import { REWIND_LEAST_MS } from './publisher.js';
+import type { RunOptions } from './run.js';
 import { runCommand } from './run-command.js';
 
 export interface WorkerPorts {
-  readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin' | 'checkClaims'>;
+  readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin' | 'checkClaims' | 'get' | 'endWithoutWorker'>;
   readonly presence: Presence;
+  readonly reassertion: Pick<Reassertion, 'recordOf' | 'command'>;
   readonly bus: Pick<EventBus, 'subscribeControl' | 'onRestored'>;
   /** Begins to take jobs; `run` resolves when the command is over here. */
   readonly consume: (run: (commandId: CommandId, job: JobData) => Promise<void>) => QueueConsumer;
+  /** Whoever made them closes them, after this worker. */
+  readonly containment: Containment;
+  readonly ledger: Pick<Ledger, 'enter'>;
   readonly log: Log;
   readonly meter: Meter;
   readonly chance: Chance;
@@ -43,6 +63,8 @@ export interface Worker {
   readonly running: number;
   /** Takes no more jobs; what still runs after `timeoutMs` is ended with its kill grace. Idempotent. */
   drain(timeoutMs: number): Promise<void>;
+  /** Another Redis answers than before, or the same one with older data: says again what runs here (FAULTS R2). */
+  serverChanged(): void;
   /** Releases everything; commands still running are killed. Idempotent. */
   close(): Promise<void>;
 }
@@ -51,17 +73,19 @@ export interface Worker {
 const DRAIN_TAIL_MS = 10_000;
 /** A beat that failed is tried again sooner than the next is due. */
 const BEAT_RETRY = { baseMs: 200, capMs: 2_000 };
+const CHANGED_ATTEMPTS = 10;
 const FORGET_WITHIN_MS = 2_000;
 const KILLED_WITHIN_MS = 5_000;
 
 export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker {
-  const { presence, meter, chance } = ports;
+  const { presence, containment, meter, chance } = ports;
   const workerId = options.workerId ?? makeWorkerId(chance.bytes(16));
   const log = ports.log.child({ workerId });
   const startedAt = Date.now();
   const random = () => chance.random();
   const claims = createClaims({ store: ports.store, bus: ports.bus, log, random });
   const pipes = createPipePool();
+  const kept = createKeptRuns(Math.max(options.leaseMs, REWIND_LEAST_MS));
   const drained = new AbortController();
   const abandoned = new AbortController();
   const running = new Map<CommandId, Promise<void>>();
@@ -70,7 +94,6 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
   let beatTimer: NodeJS.Timeout | undefined;
   let beating: Promise<void> = Promise.resolve();
   let failedBeats = 0;
-  let serverIdentity = '';
   let draining: Promise<void> | undefined;
   let closing: Promise<void> | undefined;
 
@@ -79,12 +102,15 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
     const before = running.get(commandId);
     if (before !== undefined) return before;
     const control = { drained: drained.signal, abandoned: abandoned.signal };
-    const over = runCommand({ ...ports, claims, pipes, log }, { ...options, workerId }, control, commandId).finally(
-      () => {
-        running.delete(commandId);
-        meter.gauge('homing_commands_running', running.size);
-      },
-    );
+    const over = runCommand(
+      { ...ports, claims, pipes, kept, log },
+      { ...options, workerId },
+      control,
+      commandId,
+    ).finally(() => {
+      running.delete(commandId);
+      meter.gauge('homing_commands_running', running.size);
+    });
     running.set(commandId, over);
     meter.gauge('homing_commands_running', running.size);
     return over;
@@ -95,18 +121,41 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
       workerId,
       pool: options.pool,
       concurrency: options.concurrency,
-      containment: CONTAINMENT,
+      containment: containment.level,
+      means: containment.means,
+      sandboxes: containment.profiles,
       version: options.version,
       startedAt,
       draining: state === 'draining',
     });
-    const identity = await presence.serverIdentity();
-    if (serverIdentity !== '' && identity !== serverIdentity) {
-      log.warn({}, 'another Redis answers, checking claims and logs');
-      await claims.check();
-      claims.recheckLogs();
+  }
+
+  /** What an audit finds: a command that is recorded as running here and is not. */
+  async function audit(): Promise<void> {
+    const isHere = (commandId: CommandId) => running.has(commandId) || kept.has(commandId);
+    await auditCommands({ ...ports, log }, workerId, isHere);
+  }
+
+  let changed: Promise<void> | undefined;
+  function serverChanged(): void {
+    changed ??= sayAllAgain().finally(() => {
+      changed = undefined;
+    });
+  }
+
+  async function sayAllAgain(): Promise<void> {
+    log.warn({ running: running.size }, 'another Redis answers, checking claims and logs');
+    for (let attempt = 0; attempt < CHANGED_ATTEMPTS && state !== 'closed'; attempt += 1) {
+      try {
+        await claims.check();
+        claims.recheckLogs();
+        await kept.recheck();
+        return;
+      } catch (error) {
+        log.debug({ error: messageOf(error) }, 'not everything could be said again yet');
+        await sleep(fullJitterMs(attempt, BEAT_RETRY, random()), undefined, { ref: false });
+      }
     }
-    serverIdentity = identity;
   }
 
   async function keepBeating(): Promise<void> {
@@ -114,6 +163,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
       beating = beat();
       await beating;
       failedBeats = 0;
+      await audit();
     } catch (error) {
       if (failedBeats === 0) log.warn({ error: messageOf(error) }, 'beat failed, trying again');
       failedBeats += 1;
@@ -155,6 +205,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
     clearTimeout(beatTimer);
     abandoned.abort();
     claims.close();
+    kept.close();
     await Promise.all([consumer?.close(), idle(KILLED_WITHIN_MS)]);
     pipes.close();
     // With commands left behind the record stays, so that a judge finds them by it.
@@ -178,15 +229,20 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
       await pipes.take().then(closePipe);
       if (state !== 'starting') return;
       state = 'running';
+      meter.gauge('homing_worker_containment', 1, { level: containment.level });
       beatTimer = setTimeout(() => void keepBeating(), (options.leaseMs / 3) * random());
       ports.bus.onRestored(() => void claims.check());
       consumer = ports.consume(run);
-      log.info({ pool: options.pool, concurrency: options.concurrency, containment: CONTAINMENT }, 'worker is ready');
+      log.info(
+        { pool: options.pool, concurrency: options.concurrency, containment: containment.level },
+        'worker is ready',
+      );
     },
     drain(timeoutMs) {
       draining ??= drain(timeoutMs);
       return draining;
     },
+    serverChanged,
     close() {
       closing ??= close();
       return closing;

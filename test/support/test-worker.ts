@@ -1,5 +1,8 @@
 /** One worker on a test's own Redis, whose jobs the test hands over itself, and what its commands left in their logs. */
 import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Redis } from 'ioredis';
 import { expect } from 'vitest';
@@ -9,6 +12,9 @@ import { type CommandId, makeWorkerId } from '../../src/protocol/ids.js';
 import type { CommandSpecInput } from '../../src/protocol/methods.js';
 import { createRedis, parseRedisUrl } from '../../src/redis/connections.js';
 import { createEventBus } from '../../src/redis/event-bus.js';
+import { createReassertion } from '../../src/redis/reassertion.js';
+import type { ContainmentLevel } from '../../src/worker/containment.js';
+import { type HostOptions, openHost } from '../../src/worker/host.js';
 import { createWorker, type WorkerOptions } from '../../src/worker/worker.js';
 import { MARKER } from './processes.js';
 import { chance, openTab, type Stores, silentLog, submit } from './stores.js';
@@ -28,8 +34,42 @@ export const nodeProgram = (name: string, ...args: string[]) => ({
 /** A command line for the shell. */
 export const script = (text: string): Spec => ({ argv: undefined, script: text });
 
-export async function startWorkerOn(stores: Stores, url: string, options: Partial<WorkerOptions> = {}) {
+/** What a host offers; `level` is the strongest containment that is tried. */
+export interface TestHost extends Partial<HostOptions> {
+  readonly level?: ContainmentLevel;
+}
+
+/** The host of a test's worker, with a ledger of its own. */
+async function openTestHost(id: string, { level = 'pidns', ...options }: TestHost) {
+  const dataDir = await mkdtemp(join(tmpdir(), 'homing-host-'));
+  const host = await openHost({
+    id,
+    floor: 'auto',
+    without: level === 'group' ? ['unshare', 'bwrap'] : [],
+    dataDir,
+    keepMs: 3_600_000,
+    path: process.env.PATH ?? '',
+    log: silentLog,
+    ...options,
+  });
+  return {
+    ...host,
+    async close() {
+      await host.close();
+      await rm(dataDir, { recursive: true, force: true });
+    },
+  };
+}
+
+export async function startWorkerOn(
+  stores: Stores,
+  url: string,
+  options: Partial<WorkerOptions> = {},
+  hostOptions: TestHost = {},
+) {
   const workerId = makeWorkerId(randomBytes(16));
+  const host = await openTestHost(workerId, hostOptions);
+  const { containment, ledger, runAs, workRoot, sandbox } = host;
   const subscriber = createRedis(parseRedisUrl(url), 'subscriber', silentLog) as Redis;
   const meter = { count() {}, gauge() {}, observe() {} };
   const bus = createEventBus({
@@ -45,8 +85,11 @@ export async function startWorkerOn(stores: Stores, url: string, options: Partia
   const consumer: QueueConsumer = { pause: async () => {}, close: async () => {} };
   const worker = createWorker(
     {
+      containment,
+      ledger,
       store: stores.commands,
       presence: stores.presence,
+      reassertion: createReassertion(stores),
       bus,
       consume: (taken) => {
         run = taken;
@@ -58,6 +101,9 @@ export async function startWorkerOn(stores: Stores, url: string, options: Partia
     },
     {
       workerId,
+      runAs,
+      workRoot,
+      sandbox,
       pool: 'default',
       concurrency: 8,
       version: '0',
@@ -79,6 +125,7 @@ export async function startWorkerOn(stores: Stores, url: string, options: Partia
     run: (commandId: CommandId) => run(commandId, {} as JobData),
     async [Symbol.asyncDispose]() {
       await worker.close();
+      await host.close();
       await bus.close();
       subscriber.disconnect();
     },
@@ -127,8 +174,9 @@ export async function runOnce(
   url: string,
   spec: Spec,
   options: Partial<WorkerOptions> = {},
+  host: TestHost = {},
 ): Promise<Logged & { commandId: CommandId }> {
-  await using test = await startWorkerOn(stores, url, options);
+  await using test = await startWorkerOn(stores, url, options, host);
   const commandId = await submitFromTab(stores, spec);
   await within('the end of the command', test.run(commandId));
   const logged = await readWholeLog(stores, commandId);

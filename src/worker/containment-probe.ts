@@ -1,0 +1,80 @@
+/**
+ * Tries a kind of room before it is trusted: plants the five kinds of processes that are known to survive their parents,
+ * kills the room's parent as SIGKILL would kill a worker, and looks whether all are gone.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { messageOf } from '../errors.js';
+import { makeRoom, type RoomRecipe, SHELL } from './containment-room.js';
+import { type ProcessEntry, readProcess } from './process-table.js';
+import { sendSignal } from './process-tree.js';
+
+/** A child, one in its own session, a daemon, one without environment, and a shell that ignores SIGTERM. */
+const PLANTS = `
+sleep 600 &
+setsid sleep 600 &
+(sleep 600 &)
+env -i /bin/sleep 600 &
+(trap '' TERM; sleep 600; :) &
+trap '' TERM
+echo planted
+exec sleep 600
+`;
+const PLANTED = 6;
+const WITHIN_MS = 3_000;
+const LOOK_EVERY_MS = 5;
+/** Becomes the parent of the room: a shell that starts it, passes on what it says, and can be killed in the worker's place. */
+const PARENT = ['/bin/sh', '-c', '"$@" & wait', 'sh'];
+
+/** @returns why it can not be used, in words; undefined when it held */
+export async function probeRoom(recipe: RoomRecipe): Promise<string | undefined> {
+  let inside: ChildProcess | undefined;
+  let init: ProcessEntry | undefined;
+  try {
+    const room = await makeRoom(recipe, { parent: PARENT });
+    init = readProcess(room.pids.init);
+    const argv = [...room.enter, SHELL, '-c', PLANTS];
+    inside = spawn(argv[0] as string, argv.slice(1), {
+      stdio: ['ignore', 'pipe', 'ignore'],
+      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' },
+      cwd: '/',
+      detached: true,
+    });
+    await lineFrom(inside);
+    const members = await room.tree(inside.pid as number).members();
+    const planted = members.flatMap(({ pid }) => readProcess(pid) ?? []);
+    if (planted.length < PLANTED) return `only ${planted.length} of ${PLANTED} planted processes were seen`;
+    process.kill(room.pids.outermost, 'SIGKILL');
+    const deadlineMs = performance.now() + WITHIN_MS;
+    for (;;) {
+      const left = planted.filter(isAlive);
+      if (left.length === 0) return undefined;
+      if (performance.now() > deadlineMs) {
+        for (const { pid } of left) sendSignal(pid, 'SIGKILL');
+        return `${left.length} processes outlived the death of their worker`;
+      }
+      await sleep(LOOK_EVERY_MS);
+    }
+  } catch (error) {
+    return messageOf(error);
+  } finally {
+    inside?.kill('SIGKILL');
+    // Whatever happened, nothing of it stays: with its init the room ends, and then the parent, which waits for it.
+    if (init !== undefined && isAlive(init)) sendSignal(init.pid, 'SIGKILL');
+  }
+}
+
+const isAlive = ({ pid, startTicks }: ProcessEntry): boolean => {
+  const now = readProcess(pid);
+  return now !== undefined && now.startTicks === startTicks && !now.zombie;
+};
+
+function lineFrom(child: ChildProcess): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error('the planted processes did not start in time')), WITHIN_MS);
+    child.stdout?.once('data', () => resolve());
+    child.once('error', reject);
+    child.once('close', () => reject(new Error('it could not be entered')));
+    child.once('close', () => clearTimeout(timer));
+  });
+}

@@ -1,0 +1,268 @@
+/**
+ * Where a worker puts its commands: the strongest containment that was seen to work on this host (CO4), never one that is only
+ * believed to. The level is told to everyone; it is never lowered in silence.
+ */
+import { access, chmod, constants, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { delimiter, join } from 'node:path';
+import type { Log } from '../domain/ports.js';
+import { SANDBOX_PROFILES, type SandboxProfile } from '../domain/sandbox.js';
+import { AppError, messageOf } from '../errors.js';
+import { groupTree } from './containment-group.js';
+import { createLifeline, type Lifeline } from './containment-lifeline.js';
+import { probeRoom } from './containment-probe.js';
+import { makeRoom, type Room, type RoomRecipe } from './containment-room.js';
+import { type Mark, ownMark, sweepLeftovers } from './containment-sweep.js';
+import { type ProcessTree, sendSignal } from './process-tree.js';
+import type { RunAs } from './run-as.js';
+import { type SandboxTools, sandboxRecipe } from './sandbox.js';
+
+export type ContainmentLevel = 'pidns' | 'group';
+
+/** Where one command goes. */
+export interface Place {
+  /** To be put before its arguments; what is spawned must lead a group of its own. */
+  readonly enter: readonly string[];
+  /** Where a stdin is to be given by name (see `process-input.ts`); elsewhere it is inherited. */
+  readonly inputFolder?: string;
+  /** Takes what was spawned there under control. */
+  adopt(pid: number, commandMark: string): { readonly leader: number; readonly tree: ProcessTree };
+  /** When the command is over, or was not spawned. Idempotent. */
+  leave(): void;
+}
+
+export interface Containment {
+  readonly level: ContainmentLevel;
+  /** How it is done, for people. */
+  readonly means: string;
+  readonly profiles: readonly SandboxProfile[];
+  /** In the environment of every command. */
+  readonly mark: Mark;
+  /** @param cwd absolute @throws Error when the host can not make the place */
+  place(profile: SandboxProfile | undefined, cwd: string): Promise<Place>;
+  /** Idempotent. */
+  close(): Promise<void>;
+}
+
+export interface ContainmentOptions {
+  /** Unique for this incarnation of the worker. */
+  readonly id: string;
+  /** Weakest level that will do. */
+  readonly floor: 'auto' | ContainmentLevel;
+  /** Ways that are not to be tried, for tests and for hosts where one misbehaves. */
+  readonly without?: readonly ('unshare' | 'bwrap')[];
+  /** Where tools are looked for, beside the usual folders. */
+  readonly path: string;
+  /** The user that commands run as, where it is not the worker's. */
+  readonly runAs?: RunAs | undefined;
+  readonly log: Log;
+}
+
+/** Made ahead, so that a command does not wait for its room. */
+const WARM_ROOMS = 2;
+const USUAL_FOLDERS = '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin';
+
+/** Probes the host and ends what dead workers left on it. @throws AppError CONTAINMENT_UNAVAILABLE with a sentence */
+export async function createContainment(options: ContainmentOptions): Promise<Containment> {
+  const { log, floor } = options;
+  const mark = ownMark(options.id);
+  const swept = await sweepLeftovers();
+  if (swept > 0) log.warn({ processes: swept }, 'ended what dead workers had left on this host');
+
+  const tools = await findTools(options);
+  if (options.runAs !== undefined && tools.setpriv === undefined) {
+    throw new AppError('INVALID_PARAMS', 'HOMING_RUN_AS: needs setpriv (of util-linux), which was not found');
+  }
+  const faults: string[] = [];
+  const works = async (recipe: RoomRecipe): Promise<boolean> => {
+    const fault = await probeRoom(recipe);
+    if (fault !== undefined) faults.push(`${recipe.name}: ${fault}`);
+    return fault === undefined;
+  };
+  const first = await findFirst(recipesFor(tools), works);
+  if (first === undefined && floor === 'pidns') {
+    const tried = faults.length > 0 ? faults.join('; ') : 'neither bwrap nor setpriv and unshare were found';
+    throw new AppError(
+      'CONTAINMENT_UNAVAILABLE',
+      `HOMING_CONTAINMENT is pidns, which this host does not allow (${tried}). Allow user namespaces, run as root, or accept group.`,
+    );
+  }
+  if (first === undefined && process.platform === 'linux') log.warn({ faults }, 'containment is only group');
+
+  const sandbox = sandboxTools(tools);
+  const offersSandbox =
+    sandbox !== undefined && (await works(sandboxRecipe('readonly', { cwd: '/', visible: [] }, sandbox)));
+  const sandboxed = offersSandbox ? sandbox : undefined;
+  return assemble({ mark, log, recipe: first, sandbox: sandboxed, setpriv: tools.setpriv, runAs: options.runAs });
+}
+
+interface Found {
+  readonly mark: Mark;
+  readonly log: Log;
+  readonly recipe: RoomRecipe | undefined;
+  readonly sandbox: SandboxTools | undefined;
+  readonly setpriv: string | undefined;
+  readonly runAs: RunAs | undefined;
+}
+
+async function assemble({ mark, log, recipe, sandbox, setpriv, runAs }: Found): Promise<Containment> {
+  const env = { [mark.name]: mark.value };
+  const lifeline = recipe === undefined ? createLifeline(`${mark.name}=${mark.value}`, log) : undefined;
+  const inputs = await mkdtemp(join(tmpdir(), 'homing-inputs-'));
+  // Names in it mean something only to who was told them; each is in a folder of its own.
+  await chmod(inputs, 0o711);
+  const recipeOf = (profile: SandboxProfile, cwd: string, of: SandboxTools) =>
+    sandboxRecipe(profile, { cwd, visible: [inputs] }, of, runAs?.options);
+  // After everything that needs the worker's own rights.
+  const asUser = runAs === undefined || setpriv === undefined ? [] : [setpriv, ...runAs.options, '--'];
+  const rooms = recipe === undefined ? undefined : createRooms(recipe, env, log);
+  return {
+    level: recipe === undefined ? 'group' : 'pidns',
+    means: recipe?.name ?? 'process group',
+    profiles: sandbox === undefined ? [] : SANDBOX_PROFILES,
+    mark,
+    async place(profile, cwd) {
+      if (profile !== undefined) {
+        if (sandbox === undefined) throw new Error('this host can not make a sandbox');
+        return inRoom(await makeRoom(recipeOf(profile, cwd, sandbox), { env }), inputs);
+      }
+      return rooms === undefined ? inGroup(asUser, lifeline) : inRoom(await rooms.take(), inputs, asUser);
+    },
+    async close() {
+      rooms?.close();
+      lifeline?.close();
+      await rm(inputs, { recursive: true, force: true });
+    },
+  };
+}
+
+const inRoom = (room: Room, inputFolder: string, asUser: readonly string[] = []): Place => ({
+  enter: [...room.enter, ...asUser],
+  inputFolder,
+  adopt: (pid) => ({ leader: room.leaderOf(pid), tree: room.tree(pid) }),
+  leave: room.close,
+});
+
+function inGroup(enter: readonly string[], lifeline: Lifeline | undefined): Place {
+  let group: number | undefined;
+  return {
+    enter,
+    adopt(pid, commandMark) {
+      group = pid;
+      lifeline?.add(pid);
+      return { leader: pid, tree: groupTree(pid, commandMark) };
+    },
+    leave() {
+      if (group !== undefined && !sendSignal(-group, 0)) lifeline?.remove(group);
+      group = undefined;
+    },
+  };
+}
+
+/** Rooms of one kind, some of them made ahead. */
+function createRooms(recipe: RoomRecipe, env: Readonly<Record<string, string>>, log: Log) {
+  const warm: Room[] = [];
+  let making = 0;
+  let closed = false;
+
+  function refill(): void {
+    while (!closed && warm.length + making < WARM_ROOMS) {
+      making += 1;
+      makeRoom(recipe, { env })
+        .then(
+          (room) => {
+            if (closed) room.close();
+            else warm.push(room);
+            void room.gone.then(() => {
+              const at = warm.indexOf(room);
+              if (at >= 0) warm.splice(at, 1);
+            });
+          },
+          // The next command tries for itself, and tells.
+          (error: unknown) => log.debug({ error: messageOf(error) }, 'no room made ahead'),
+        )
+        .finally(() => {
+          making -= 1;
+        });
+    }
+  }
+
+  refill();
+  return {
+    async take(): Promise<Room> {
+      const room = warm.shift();
+      if (room === undefined) return makeRoom(recipe, { env }).finally(refill);
+      refill();
+      return room;
+    },
+    close() {
+      closed = true;
+      for (const room of warm.splice(0)) room.close();
+    },
+  };
+}
+
+interface Tools extends Partial<Record<'bwrap' | 'nsenter' | 'setpriv' | 'setsid' | 'unshare', string>> {
+  readonly root: boolean;
+}
+
+/** `setpriv` first: its rooms look like the host. In bwrap's nothing can gain rights, such as with sudo. */
+function recipesFor({ bwrap, nsenter, setpriv, setsid, unshare, root }: Tools): RoomRecipe[] {
+  if (nsenter === undefined || setsid === undefined) return [];
+  const recipes: RoomRecipe[] = [];
+  const enter = [nsenter, ...(root ? [] : ['--user', '--preserve-credentials']), '--pid', '--mount', '--', setsid];
+  if (setpriv !== undefined && unshare !== undefined) {
+    const user = root ? [] : ['--user', '--map-current-user'];
+    recipes.push({
+      name: 'setpriv and unshare',
+      make: [setpriv, '--pdeathsig', 'KILL', unshare, ...user, '--pid', '--fork', '--kill-child', '--mount-proc'],
+      enter,
+    });
+  }
+  if (bwrap !== undefined) {
+    const user = root ? [] : ['--unshare-user'];
+    const mounts = ['--dev-bind', '/', '/', '--proc', '/proc', '--'];
+    recipes.push({
+      name: 'bwrap',
+      make: [bwrap, '--die-with-parent', ...user, '--unshare-pid', '--as-pid-1', ...mounts],
+      enter,
+    });
+  }
+  return recipes;
+}
+
+function sandboxTools({ bwrap, nsenter, setpriv, setsid, root }: Tools): SandboxTools | undefined {
+  if (bwrap === undefined || nsenter === undefined || setpriv === undefined || setsid === undefined) return undefined;
+  return { bwrap, nsenter, setpriv, setsid, root };
+}
+
+async function findTools({ path, without = [] }: ContainmentOptions): Promise<Tools> {
+  const root = process.getuid?.() === 0;
+  if (process.platform !== 'linux') return { root };
+  const folders = [...path.split(delimiter), ...USUAL_FOLDERS.split(':')].filter((folder) => folder.startsWith('/'));
+  const find = async (name: string): Promise<string | undefined> =>
+    findFirst(
+      folders.map((folder) => join(folder, name)),
+      isExecutable,
+    );
+  const found = await Promise.all(
+    (['bwrap', 'nsenter', 'setpriv', 'setsid', 'unshare'] as const)
+      .filter((name) => !(without as readonly string[]).includes(name))
+      .map(async (name) => [name, await find(name)] as const),
+  );
+  return { root, ...Object.fromEntries(found.filter(([, at]) => at !== undefined)) };
+}
+
+const isExecutable = (path: string): Promise<boolean> =>
+  access(path, constants.X_OK).then(
+    () => true,
+    () => false,
+  );
+
+async function findFirst<T>(
+  candidates: readonly T[],
+  fits: (candidate: T) => Promise<boolean>,
+): Promise<T | undefined> {
+  for (const candidate of candidates) if (await fits(candidate)) return candidate;
+  return undefined;
+}

@@ -1,0 +1,72 @@
+/** What a worker has of its host, found and checked at the start: containment, the ledger of starts, the user and folder of commands. */
+import { realpath, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Log } from '../domain/ports.js';
+import type { SandboxProfile } from '../domain/sandbox.js';
+import { AppError } from '../errors.js';
+import { type Containment, type ContainmentOptions, createContainment } from './containment.js';
+import { type Ledger, openLedger } from './ledger.js';
+import { findRunAs, type RunAs } from './run-as.js';
+
+export interface HostOptions extends Pick<ContainmentOptions, 'id' | 'floor' | 'without'> {
+  /** `HOMING_RUN_AS`, `HOMING_WORK_ROOT`, `HOMING_SANDBOX`, where they are set. */
+  readonly runAs?: string | undefined;
+  readonly workRoot?: string | undefined;
+  readonly sandbox?: SandboxProfile | undefined;
+  /** For the ledger; shared by the workers of this host. */
+  readonly dataDir: string;
+  /** How long a start is remembered. */
+  readonly keepMs: number;
+  readonly path: string;
+  readonly log: Log;
+}
+
+export interface Host {
+  readonly containment: Containment;
+  readonly ledger: Ledger;
+  readonly runAs: RunAs | undefined;
+  readonly workRoot: string | undefined;
+  readonly sandbox: SandboxProfile | undefined;
+  /** After the worker. Idempotent. */
+  close(): Promise<void>;
+}
+
+/** @throws AppError with a sentence that names the setting */
+export async function openHost(options: HostOptions): Promise<Host> {
+  const { sandbox, dataDir, keepMs } = options;
+  const runAs = options.runAs === undefined ? undefined : await findRunAs(options.runAs);
+  const workRoot = options.workRoot === undefined ? undefined : await folderOf(options.workRoot);
+  const ledger = await openLedger({ folder: join(dataDir, 'ledger'), keepMs, nowMs: Date.now });
+  try {
+    const containment = await createContainment({ ...options, runAs });
+    if (sandbox !== undefined && !containment.profiles.includes(sandbox)) {
+      await containment.close();
+      throw new AppError(
+        'INVALID_PARAMS',
+        'HOMING_SANDBOX: needs bubblewrap (bwrap) and a host that lets it make namespaces',
+      );
+    }
+    return {
+      containment,
+      ledger,
+      runAs,
+      workRoot,
+      sandbox,
+      async close() {
+        await containment.close();
+        await ledger.close();
+      },
+    };
+  } catch (error) {
+    await ledger.close();
+    throw error;
+  }
+}
+
+async function folderOf(path: string): Promise<string> {
+  const real = await realpath(path).catch(() => undefined);
+  if (real === undefined || !(await stat(real)).isDirectory()) {
+    throw new AppError('INVALID_PARAMS', `HOMING_WORK_ROOT: ${path} is not a folder of this host`);
+  }
+  return real;
+}
