@@ -2,12 +2,13 @@
 import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
 import type { CommandHandle, Session } from '../client/index.js';
-import { connect } from '../client/index.js';
+import { connect } from '../client/node.js';
 import type { Outcome } from '../protocol/entries.js';
 import type { CommandSpecInput } from '../protocol/methods.js';
 import { EXIT_OURS, exitStatus } from './arguments.js';
 import { CliFault, faultOf } from './fault.js';
 import { askJson } from './http.js';
+import { localSize, pipeInput, takeTerminal } from './input.js';
 import { type AddressFlags, findNode, type NodeAddress, withAddress } from './node-address.js';
 import { collect, conversation, duration, envPair, SIGNALS } from './options.js';
 import { say, watchPipes, write } from './output.js';
@@ -18,6 +19,8 @@ const CONNECT_TIMEOUT_MS = 5_000;
 interface RunFlags extends AddressFlags {
   readonly conversation: string;
   readonly pty?: boolean;
+  /** False for `--no-stdin`. */
+  readonly stdin: boolean;
   readonly detach?: boolean;
   readonly cwd?: string;
   readonly env?: Record<string, string>;
@@ -37,7 +40,8 @@ export function runCommand(): Command {
     .option('--pool <name>', 'pool whose workers may take it')
     .option('--label <name=value>', 'label for operators; repeatable', collect)
     .option('--detach', 'submit it, print its id, and go')
-    .option('--pty', 'in a terminal of its own')
+    .option('--pty', 'in a terminal of its own, which this one shows')
+    .option('--no-stdin', 'give it no input and leave that of this program alone')
     .addHelpText(
       'after',
       `
@@ -60,18 +64,20 @@ Example:
 }
 
 async function run(argv: string[], flags: RunFlags): Promise<number> {
-  if (flags.pty) throw new CliFault(EXIT_OURS, '--pty is not supported by this version: run the command without it.');
   const node = findNode(flags, process.env);
   const spec: CommandSpecInput = {
     argv,
     streams: 'split',
+    ...(flags.pty ? { pty: localSize() } : {}),
+    // With nobody connected, a detached command would wait for its input for ever.
+    ...(flags.stdin && !flags.pty && !flags.detach ? { stdin: 'pipe' } : {}),
     ...(flags.cwd === undefined ? {} : { cwd: flags.cwd }),
-    ...(flags.env === undefined ? {} : { env: flags.env }),
+    ...(flags.env === undefined && !flags.pty ? {} : { env: { ...terminalType(flags), ...flags.env } }),
     ...(flags.pool === undefined ? {} : { pool: flags.pool }),
     ...(flags.timeout === undefined ? {} : { timeouts: { runMs: flags.timeout } }),
     ...(flags.label === undefined ? {} : { labels: labelsOf(flags.label) }),
   };
-  return flags.detach ? detach(node, spec, flags.conversation) : follow(node, spec, flags.conversation);
+  return flags.detach ? detach(node, spec, flags.conversation) : follow(node, spec, flags);
 }
 
 function labelsOf(pairs: readonly string[]): Record<string, string> {
@@ -91,18 +97,26 @@ async function detach(node: NodeAddress, spec: CommandSpecInput, conversationNam
   return 0;
 }
 
-async function follow(node: NodeAddress, spec: CommandSpecInput, conversationName: string): Promise<number> {
+/** What the terminal in front of the person understands. */
+const terminalType = ({ pty }: RunFlags): Record<string, string> =>
+  pty && process.env.TERM ? { TERM: process.env.TERM } : {};
+
+async function follow(node: NodeAddress, spec: CommandSpecInput, flags: RunFlags): Promise<number> {
   const connectTimeoutMs = CONNECT_TIMEOUT_MS;
-  const session = await connect({ ...node, conversation: conversationName, client: 'homing run', connectTimeoutMs });
+  const session = await connect({ ...node, conversation: flags.conversation, client: 'homing run', connectTimeoutMs });
   try {
     const handle = await session.run(spec);
     const stopForwarding = forwardSignals(handle);
+    const giveBack = flags.pty ? takeTerminal(handle) : () => undefined;
+    const stopInput = flags.stdin ? pipeInput(handle) : () => undefined;
     const lost = whenClosed(session);
     try {
       const outcome = await Promise.race([print(handle), lost]);
       if (outcome.error !== undefined) say(outcome.error);
       return exitStatus(outcome, SIGNALS);
     } finally {
+      giveBack();
+      stopInput();
       stopForwarding();
     }
   } finally {

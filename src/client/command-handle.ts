@@ -1,30 +1,12 @@
 /** One command as the application sees it: its entries in order, its end exactly once, and what can be done to it. */
 import { AppError } from '../errors.js';
-import type { Entry, GapReason, Outcome, OutputStream } from '../protocol/entries.js';
+import type { Entry, Outcome } from '../protocol/entries.js';
 import type { CommandSnapshot } from '../protocol/methods.js';
 import { createLogReader, type LogPage, type LogReader } from './log-reader.js';
+import { createOutputReader, type OutputChunk, type OutputGap, type ReadOptions } from './output.js';
+import type { RequestOptions } from './types.js';
 
-/** A piece of output. */
-export interface OutputChunk {
-  readonly type: 'output';
-  readonly stream: OutputStream;
-  /** Offset of the first byte in the whole output of all streams. */
-  readonly at: number;
-  /** Bytes that are not UTF-8 show as U+FFFD here. */
-  readonly text: string;
-  /** Exactly what the command wrote. */
-  readonly bytes: Uint8Array;
-}
-
-/** Output that is no longer there. */
-export interface OutputGap {
-  readonly type: 'gap';
-  readonly fromSeq: number;
-  readonly toSeq: number;
-  /** How much is missing, where known. */
-  readonly bytes?: number;
-  readonly reason: GapReason;
-}
+export { type OutputChunk, type OutputGap, outputOf } from './output.js';
 
 export interface CommandHandle {
   readonly commandId: string;
@@ -38,6 +20,13 @@ export interface CommandHandle {
    * acknowledged, when the next one is asked for.
    */
   readonly output: AsyncIterable<OutputChunk | OutputGap>;
+  /**
+   * The same as text; characters that two pieces share are put together. A gap becomes a line that says so, or what
+   * `onGap` makes of it. It has one place with `output` and `bytes`.
+   */
+  text(options?: ReadOptions & { readonly onGap?: (gap: OutputGap) => string }): AsyncIterableIterator<string>;
+  /** The same as bytes, exactly as written. Bytes can not say that some are missing, so `onGap` must. */
+  bytes(options: ReadOptions & { readonly onGap: (gap: OutputGap) => void }): AsyncIterableIterator<Uint8Array>;
   /** Every entry of the log; independent of `output`. */
   readonly events: AsyncIterable<Entry>;
   /**
@@ -46,10 +35,13 @@ export interface CommandHandle {
    */
   readonly ended: Promise<Outcome>;
   /** Asks for its end: `signal` (SIGTERM unless given), then SIGKILL after `graceMs`. */
-  kill(options?: { signal?: string; graceMs?: number }): Promise<{ state: string }>;
-  /** Writes to its stdin, in the order of the calls. @throws AppError STDIN_CLOSED, COMMAND_ENDED */
-  write(data: string | Uint8Array, options?: { eof?: boolean }): Promise<void>;
-  resize(cols: number, rows: number): Promise<void>;
+  kill(options?: { signal?: string; graceMs?: number }, request?: RequestOptions): Promise<{ state: string }>;
+  /**
+   * Writes to its stdin or terminal, in the order of the calls; resolves when the bytes are stored, which takes as long as
+   * the command leaves too much unread. @throws AppError STDIN_CLOSED, COMMAND_ENDED, NOT_OWNER
+   */
+  write(data: string | Uint8Array, options?: { eof?: boolean }, request?: RequestOptions): Promise<void>;
+  resize(cols: number, rows: number, request?: RequestOptions): Promise<void>;
   /** Says that nobody here will read its output: everything is acknowledged as it comes. */
   discard(): void;
 }
@@ -67,7 +59,7 @@ export interface CommandStream {
 }
 
 export interface CommandStreamPorts {
-  request<T>(method: string, params: object, onResult: (value: unknown) => T): Promise<T>;
+  request<T>(method: string, params: object, onResult: (value: unknown) => T, options?: RequestOptions): Promise<T>;
   onConsumed(seq: number): void;
 }
 
@@ -76,31 +68,10 @@ const UNREAD_BYTES = 1024 * 1024;
 /** One write is cut into frames of this size: base64 and the envelope stay below the server's frame limit. */
 const WRITE_BYTES = 32 * 1024;
 
-const bytesOf = (base64: string): Uint8Array => Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
-
 function base64Of(bytes: Uint8Array): string {
   let binary = '';
   for (const byte of bytes) binary += String.fromCharCode(byte);
   return btoa(binary);
-}
-
-/** An entry as output, or undefined for an entry that is none. */
-export function outputOf(entry: Entry): OutputChunk | OutputGap | undefined {
-  if (entry.type === 'gap') {
-    const { fromSeq, toSeq, bytes, reason } = entry;
-    return { type: 'gap', fromSeq, toSeq, reason, ...(bytes === undefined ? {} : { bytes }) };
-  }
-  if (entry.type !== 'output') return undefined;
-  const { stream, at, data, base64 } = entry;
-  const bytes = base64 === undefined ? new TextEncoder().encode(data ?? '') : bytesOf(base64);
-  return { type: 'output', stream, at, text: data ?? new TextDecoder().decode(bytes), bytes };
-}
-
-async function* outputFrom(entries: LogReader): AsyncGenerator<OutputChunk | OutputGap> {
-  for await (const entry of entries) {
-    const item = outputOf(entry);
-    if (item !== undefined) yield item;
-  }
 }
 
 /** @param afterSeq entries up to it were consumed before */
@@ -115,7 +86,8 @@ export function createCommandStream(
   let consumedSeq = afterSeq;
   let over = false;
   let discarded = false;
-  let stdinOffset = 0;
+  /** Unknown where somebody else may have written before; then it is asked for. */
+  let stdinOffset = source === 'run' ? 0 : undefined;
   let writing: Promise<unknown> = Promise.resolve();
   let resolveEnded!: (outcome: Outcome) => void;
   let rejectEnded!: (error: Error) => void;
@@ -149,15 +121,32 @@ export function createCommandStream(
   };
   const activeReaders = new Set<LogReader>();
   const events = makeReader();
-  const outputEntries = makeReader();
+  const output = createOutputReader(makeReader());
 
-  async function writeAll(bytes: Uint8Array, eof: boolean): Promise<void> {
+  async function writeAll(bytes: Uint8Array, eof: boolean, request?: RequestOptions): Promise<void> {
+    let offset = stdinOffset ?? (await writeAt(0, new Uint8Array(), false, request));
+    // A write that fails half-way may have been stored all the same: then the next one asks where to go on.
+    stdinOffset = undefined;
     for (let from = 0; from < bytes.length || (eof && from === 0); from += WRITE_BYTES) {
       const part = bytes.subarray(from, from + WRITE_BYTES);
-      const last = from + WRITE_BYTES >= bytes.length;
-      const params = { commandId, offset: stdinOffset, base64: base64Of(part), ...(last && eof ? { eof } : {}) };
-      await ports.request('command.write', params, () => undefined);
-      stdinOffset += part.length;
+      await writeAt(offset, part, eof && from + WRITE_BYTES >= bytes.length, request);
+      offset += part.length;
+    }
+    stdinOffset = offset;
+  }
+
+  /** Goes on until the bytes are taken: a program may read late, and a repeat changes nothing. @returns the next offset */
+  async function writeAt(offset: number, bytes: Uint8Array, eof: boolean, request?: RequestOptions): Promise<number> {
+    const params = { commandId, offset, base64: base64Of(bytes), ...(eof ? { eof } : {}) };
+    const nextOffset = (value: unknown) => (value as { nextOffset: number }).nextOffset;
+    for (;;) {
+      try {
+        return await ports.request('command.write', params, nextOffset, request);
+      } catch (error) {
+        // A limit that the caller set is kept; without one it is the program that decides when it reads.
+        if (over || request?.timeoutMs !== undefined) throw error;
+        if (!(error instanceof AppError && error.code === 'REDIS_UNAVAILABLE')) throw error;
+      }
     }
   }
 
@@ -167,19 +156,21 @@ export function createCommandStream(
     get snapshot() {
       return snapshot;
     },
-    // A generator of its own for each loop, over the one reader that keeps the place.
-    output: { [Symbol.asyncIterator]: () => outputFrom(outputEntries) },
+    output: { [Symbol.asyncIterator]: () => output.items() },
+    text: output.text,
+    bytes: output.bytes,
     events,
     ended,
-    kill: (options = {}) =>
-      ports.request('command.kill', { commandId, ...options }, (value) => value as { state: string }),
-    write(data, { eof = false } = {}) {
+    kill: (options = {}, request) =>
+      ports.request('command.kill', { commandId, ...options }, (value) => value as { state: string }, request),
+    write(data, { eof = false } = {}, request) {
       const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data;
-      const done = writing.then(() => writeAll(bytes, eof));
+      const done = writing.then(() => writeAll(bytes, eof, request));
       writing = done.catch(() => undefined); // The caller has the rejection; later writes meet the same answer.
       return done;
     },
-    resize: (cols, rows) => ports.request('command.resize', { commandId, cols, rows }, () => undefined),
+    resize: (cols, rows, request) =>
+      ports.request('command.resize', { commandId, cols, rows }, () => undefined, request),
     discard() {
       discarded = true;
       for (const reader of readers) reader.suspend();

@@ -58,7 +58,6 @@ describe('homing up and the programs that talk to it', () => {
     ['a program that is not there', ['--', '/no/such/program'], 127],
     ['a file that is no program', ['--', '/etc/passwd'], 126],
     ['a folder that is not there', ['--cwd', '/no/such/folder', '--', 'true'], 126],
-    ['an option that is not there yet', ['--pty', '--', 'true'], 125],
     ['wrong usage', ['--timeout', '10', '--', 'true'], 125],
   ])('[CO8] run says how it ended: %s', async (_what, args, status) => {
     const { code, stdout, stderr } = await home.homing('run', ...args);

@@ -27,14 +27,18 @@ export interface StartedProgram {
 }
 
 /** Starts a program and collects what it says. */
-export function startProgram(args: readonly string[], env: Record<string, string | undefined>): StartedProgram {
-  const child = spawn(process.execPath, [MAIN, ...args], { stdio: ['ignore', 'pipe', 'pipe'], env });
+export function startProgram(
+  args: readonly string[],
+  env: Record<string, string | undefined>,
+  stdin: 'ignore' | 'pipe' = 'ignore',
+): StartedProgram {
+  const child = spawn(process.execPath, [MAIN, ...args], { stdio: [stdin, 'pipe', 'pipe'], env });
   let stdout = '';
   let stderr = '';
-  child.stdout.setEncoding('utf8').on('data', (text) => {
+  child.stdout?.setEncoding('utf8').on('data', (text) => {
     stdout += text;
   });
-  child.stderr.setEncoding('utf8').on('data', (text) => {
+  child.stderr?.setEncoding('utf8').on('data', (text) => {
     stderr += text;
   });
   const ended = once(child, 'close').then(() => child.exitCode);
@@ -69,6 +73,8 @@ export async function startHousehold(args: readonly string[] = [], more: Record<
       household.runFile().pids.find((child: { name: string; pid: number }) => child.name === name)?.pid ?? 0,
     homing: (...of: string[]) => runHoming(of, { env }),
     start: (...of: string[]) => startProgram(of, env),
+    /** As `start`, with a stdin to write to. */
+    startWithInput: (...of: string[]) => startProgram(of, env, 'pipe'),
     async [Symbol.asyncDispose](): Promise<void> {
       up.child.kill('SIGTERM');
       await within('the end of homing up', up.ended, 20_000).catch(() => up.child.kill('SIGKILL'));
