@@ -6,10 +6,11 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Settings } from './config.js';
-import type { Chance, Log } from './domain/ports.js';
+import type { Chance, EventBus, Log } from './domain/ports.js';
 import { AppError, messageOf } from './errors.js';
 import { createGateway } from './gateway/gateway.js';
 import { createMeter } from './ops/meter.js';
+import { openOperators } from './ops/operators.js';
 import { version } from './ops/version.js';
 import { makeNodeId, makeWorkerId, type NodeId, type WorkerId } from './protocol/ids.js';
 import { createQueueConsumer } from './queue/consumer.js';
@@ -50,8 +51,13 @@ export interface WorkerPartFacts {
   readonly concurrency: number;
 }
 
-export interface WorkerSurroundings {
+export interface NodeSurroundings {
   readonly log: Log;
+  /** An operator asked this process to stop, as SIGTERM does. */
+  drainAsked(): void;
+}
+
+export interface WorkerSurroundings extends NodeSurroundings {
   /** The environment of which `HOMING_ENV_ALLOW` names what commands see. */
   readonly hostEnv: Readonly<Record<string, string | undefined>>;
   /** Folder of commands that name none. */
@@ -75,11 +81,14 @@ const chance: Chance = { bytes: (size) => randomBytes(size), random: Math.random
  * A gateway node with a reconciler: listens when this resolves.
  * @throws AppError REDIS_UNAVAILABLE with a sentence; Error with a code (EADDRINUSE …) from listening
  */
-export function startNode(settings: Settings, { log }: { readonly log: Log }): Promise<Part<NodePartFacts>> {
+export function startNode(settings: Settings, surroundings: NodeSurroundings): Promise<Part<NodePartFacts>> {
+  const { log, drainAsked } = surroundings;
   return assemble(async (closers) => {
     const nodeId = makeNodeId(chance.bytes(16));
     const core = await openCore(settings, nodeId, log.child({ nodeId }), closers);
     const { sessions, commands, feed, bus, presence, reassertion, queue, meter } = core;
+    const operators = openOperators({ ...core, log, chance });
+    closers.add(() => operators.close());
     const gateway = createGateway(
       { sessions, commands, feed, bus, presence, reassertion, queue, log, meter, chance, now: Date.now },
       {
@@ -107,12 +116,14 @@ export function startNode(settings: Settings, { log }: { readonly log: Log }): P
           .map((origin) => origin.trim())
           .filter((origin) => origin !== ''),
         webDir: builtWebApp(),
+        opsPlugins: operators.plugins,
         pingRedis: core.ping,
       },
     );
     closers.add(() => gateway.close());
     startReconciler(settings, nodeId, core, closers, gateway.serverChanged);
     const { url, opsUrl } = await gateway.listen();
+    await hearDrain(bus, nodeId, drainAsked, closers);
     return {
       facts: { nodeId, url, opsUrl },
       drain: (withinMs = settings.HOMING_DRAIN_MS) => gateway.drain(withinMs),
@@ -126,7 +137,7 @@ export function startNode(settings: Settings, { log }: { readonly log: Log }): P
  */
 export function startWorker(settings: Settings, surroundings: WorkerSurroundings): Promise<Part<WorkerPartFacts>> {
   return assemble(async (closers) => {
-    const { log, hostEnv, defaultCwd, dataDir } = surroundings;
+    const { log, hostEnv, defaultCwd, dataDir, drainAsked } = surroundings;
     const { HOMING_POOL: pool, HOMING_CONCURRENCY: concurrency } = settings;
     // Only the bus's own probe goes by this name; the worker makes its own.
     const core = await openCore(settings, makeWorkerId(chance.bytes(16)), log, closers);
@@ -181,6 +192,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
     closers.add(() => worker.close());
     startReconciler(settings, workerId, core, closers, worker.serverChanged);
     await worker.start();
+    await hearDrain(bus, workerId, drainAsked, closers);
     return {
       facts: { workerId, pool, concurrency },
       drain: (withinMs = settings.HOMING_DRAIN_MS) => worker.drain(withinMs),
@@ -294,9 +306,36 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   const queue = createQueueProducer({ redis: producing, keys, log });
   closers.add(() => queue.close());
   return {
-    ...{ keys, meter, log, presence, sessions, commands, feed, reassertion, bus, queue, connect },
+    ...{
+      redis,
+      queueRedis: producing,
+      keys,
+      meter,
+      log,
+      presence,
+      sessions,
+      commands,
+      feed,
+      reassertion,
+      bus,
+      queue,
+      connect,
+    },
     ping: () => redis.ping(),
   };
+}
+
+/** An operator's page asks a process to stop over its own channel. What is not understood is of another version. */
+async function hearDrain(
+  bus: EventBus,
+  id: NodeId | WorkerId,
+  drainAsked: () => void,
+  closers: Closers,
+): Promise<void> {
+  const subscription = await bus.subscribeAsk(id, (message) => {
+    if (/^\{"v":1,"type":"drain"\}$/.test(message)) drainAsked();
+  });
+  closers.add(() => subscription.close());
 }
 
 function startReconciler(

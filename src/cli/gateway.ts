@@ -20,6 +20,8 @@ export function gatewayCommand(): Command {
       const settings = readSettings(process.env, overrides, nodeFaults);
       // Only here: the client programs start faster without what a server needs.
       const [{ serve }, { startNode }] = await Promise.all([import('./serve.js'), import('../compose.js')]);
-      process.exitCode = await serve('gateway', settings, (log) => startNode(settings, { log }));
+      process.exitCode = await serve('gateway', settings, (log, drainAsked) =>
+        startNode(settings, { log, drainAsked }),
+      );
     });
 }

@@ -25,7 +25,7 @@ export const readyLine = (program: string, facts: object): string =>
 export async function serve<Facts extends object>(
   program: 'gateway' | 'worker',
   settings: Settings,
-  start: (log: Log) => Promise<Part<Facts>>,
+  start: (log: Log, drainAsked: () => void) => Promise<Part<Facts>>,
 ): Promise<number> {
   // The log goes on without whoever read stdout.
   watchPipes(() => undefined);
@@ -63,7 +63,7 @@ export async function serve<Facts extends object>(
   });
 
   try {
-    part = await start(log);
+    part = await start(log, () => void life.stop('an operator asked for it'));
     if (life.state === 'starting') {
       life.running();
       process.stdout.write(readyLine(program, part.facts));

@@ -19,6 +19,8 @@ export function workerCommand(): Command {
       const surroundings = { hostEnv: process.env, defaultCwd: process.cwd(), dataDir };
       // Only here: the client programs start faster without what a server needs.
       const [{ serve }, { startWorker }] = await Promise.all([import('./serve.js'), import('../compose.js')]);
-      process.exitCode = await serve('worker', settings, (log) => startWorker(settings, { log, ...surroundings }));
+      process.exitCode = await serve('worker', settings, (log, drainAsked) =>
+        startWorker(settings, { log, drainAsked, ...surroundings }),
+      );
     });
 }

@@ -5,16 +5,18 @@
 import type { AddressInfo } from 'node:net';
 import { messageOf } from '../errors.js';
 import { CLOSE } from '../protocol/close-codes.js';
-import { makeNodeId, type NodeId } from '../protocol/ids.js';
+import { makeNodeId, type NodeId, type SessionId } from '../protocol/ids.js';
 import { createAsker } from './ask.js';
 import { createDoors, isLoopback } from './doors.js';
 import { createEventStreams } from './event-streams.js';
 import type { Node } from './handlers/context.js';
 import { addHttpRoutes } from './http-routes.js';
 import { createHttpServer } from './http-server.js';
+import { guardAdmin } from './ops-guard.js';
 import { addOpsRoutes } from './ops-routes.js';
 import { BUS_SILENT_MS, type GatewayOptions, type GatewayPorts } from './options.js';
 import { createPuller } from './puller.js';
+import { createReasserter } from './reassert.js';
 import { createSessionTable } from './session-table.js';
 import { createSweep } from './sweep.js';
 import { createTokenVerifier } from './tokens.js';
@@ -30,6 +32,8 @@ export interface Gateway {
   listen(): Promise<{ readonly url: string; readonly opsUrl: string }>;
   /** Tells every client when to come back, sends them away spread over the window, and detaches their sessions (SE6). */
   drain(withinMs: number): Promise<void>;
+  /** Another Redis answers than before, or the same one with older data: says again what is held here (FAULTS R2). */
+  serverChanged(): void;
   /** Releases everything; idempotent. */
   close(): Promise<void>;
 }
@@ -56,10 +60,11 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
   const table = createSessionTable({ nodeId, ...ports, log, random });
   const asker = createAsker({ nodeId, bus, table, chance });
   /** A node that hears nothing may have lost its sessions to another (SE1). */
-  const busDown = () => bus.probeAgeMs() > BUS_SILENT_MS;
+  const busDown = (sessionId?: SessionId) => bus.probeAgeMs(sessionId) > BUS_SILENT_MS;
   const attachedPorts = { ...ports, log, puller, busDown };
+  const reasserter = createReasserter({ ...ports, log, random, all: table.all });
   const streams = createEventStreams({ log, meter, now, random });
-  const node: Node = { nodeId, ports, options, table, asker, verifier, streams, attachedPorts, log, meter };
+  const node: Node = { nodeId, ports, options, table, asker, verifier, streams, reasserter, attachedPorts, log, meter };
   const upgrades = createUpgrades(node, doors);
   const sweep = createSweep({ leaseMs: options.leaseMs, log, random, all: table.all });
   const app = createHttpServer(log, doors);
@@ -72,6 +77,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
 
   addHttpRoutes(app, node);
   if (options.webDir !== undefined) addWebApp(app, options.webDir);
+  guardAdmin(ops, options.adminToken);
   addOpsRoutes(ops, node, () => draining);
   app.server.on('upgrade', upgrades.handle);
 
@@ -147,6 +153,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
     await asker.start();
     await app.listen({ host: options.host, port: options.port });
     url = addressOf(app.server.address() as AddressInfo, options.host);
+    for (const plugin of options.opsPlugins ?? []) await plugin(ops);
     await ops.listen({ host: options.opsHost, port: options.opsPort });
     const opsUrl = addressOf(ops.server.address() as AddressInfo, options.opsHost);
     await beat();
@@ -201,6 +208,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
     for (const timer of timers) clearTimeout(timer);
     timers.clear();
     sweep.close();
+    reasserter.close();
     streams.close();
     const open = [...upgrades.connections];
     for (const connection of open) connection.end(CLOSE.NODE_STOPPING, 'the node is stopping');
@@ -217,6 +225,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
     nodeId,
     listen,
     drain,
+    serverChanged: reasserter.run,
     close() {
       closing ??= closeAll();
       return closing;

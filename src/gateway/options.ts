@@ -1,4 +1,5 @@
 /** What a node is given: the ports it sees the world through, and its settings. */
+import type { FastifyInstance } from 'fastify';
 import type { CommandFeed } from '../domain/command-feed.js';
 import type {
   Chance,
@@ -8,6 +9,7 @@ import type {
   Meter,
   Presence,
   QueueProducer,
+  Reassertion,
   SessionDirectory,
 } from '../domain/ports.js';
 import type { NodeId } from '../protocol/ids.js';
@@ -17,6 +19,7 @@ export interface GatewayPorts {
   readonly commands: CommandStore;
   readonly feed: CommandFeed;
   readonly bus: EventBus;
+  readonly reassertion: Reassertion;
   readonly presence: Presence;
   readonly queue: QueueProducer;
   readonly log: Log;
@@ -54,9 +57,13 @@ export interface GatewayOptions {
   readonly publicOrigins: readonly string[];
   /** Folder of the built web app, served at `/`; none without it. */
   readonly webDir?: string | undefined;
+  readonly opsPlugins?: readonly OpsPlugin[];
   /** Whether Redis answers; asked by `/readyz`, given up after 1 s. */
   pingRedis?(): Promise<unknown>;
 }
+
+/** Further routes of the ops address; those below `/admin` need the admin token. */
+export type OpsPlugin = (app: FastifyInstance) => Promise<void>;
 
 /** Entries are not sent while the bus has been silent for so long (SE1). */
 export const BUS_SILENT_MS = 5_000;

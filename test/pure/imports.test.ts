@@ -23,14 +23,17 @@ const SHARED = ['config', 'errors', 'lifecycle'];
 const HOMES: Readonly<Record<string, readonly string[]>> = {
   ioredis: ['redis'],
   bullmq: ['queue'],
-  // Node 20 has no WebSocket of its own, so the client brings one where there is none.
-  ws: ['gateway', 'client/socket'],
+  // Node 20 has no WebSocket of its own, so the client's entry for Node brings one; its entry for browsers must not.
+  ws: ['gateway', 'client/node'],
   fastify: ['gateway'],
   '@fastify/static': ['gateway'],
   preact: ['web'],
   '@xterm/xterm': ['web'],
-  vite: ['web'],
+  vite: ['web', 'client/vite.config'],
   pino: ['ops'],
+  'prom-client': ['ops'],
+  '@bull-board/api': ['ops'],
+  '@bull-board/fastify': ['ops'],
   commander: ['cli'],
 };
 /** Parts that see Redis and the queue through the ports alone. */

@@ -1,0 +1,35 @@
+/** Who may see the operators' pages: the admin token, as Bearer or as the password of Basic, compared in constant time. */
+import type { FastifyInstance } from 'fastify';
+import { sameSecret } from './http-server.js';
+import { bearerToken } from './tokens.js';
+
+/** Everything below these paths needs the admin token. */
+const GUARDED = /^\/admin(\/|\?|$)/;
+
+export function guardAdmin(app: FastifyInstance, adminToken: string | undefined): void {
+  app.addHook('onRequest', async (request, reply) => {
+    if (!GUARDED.test(request.url)) return;
+    if (adminToken === undefined) {
+      const message = 'there is no admin token: set HOMING_ADMIN_TOKEN to have these pages';
+      await reply.code(404).send({ code: 'NOT_FOUND', message, retryable: false });
+      return;
+    }
+    const given = passwordOf(request.headers.authorization);
+    if (given !== undefined && sameSecret(given, adminToken)) return;
+    const body = { code: 'UNAUTHENTICATED', message: 'the admin token is missing or wrong', retryable: false };
+    await reply.code(401).header('www-authenticate', 'Basic realm="homing", charset="UTF-8"').send(body);
+  });
+  app.addHook('onSend', async (request, reply) => {
+    if (!GUARDED.test(request.url)) return;
+    void reply.header('cache-control', 'no-store').header('x-content-type-options', 'nosniff');
+    void reply.header('referrer-policy', 'no-referrer').header('x-frame-options', 'DENY');
+  });
+}
+
+function passwordOf(header: string | undefined): string | undefined {
+  if (header !== undefined && /^basic /i.test(header)) {
+    const pair = Buffer.from(header.slice('basic '.length), 'base64').toString('utf8');
+    return pair.slice(pair.indexOf(':') + 1);
+  }
+  return bearerToken(header);
+}

@@ -1,0 +1,35 @@
+/**
+ * The queue board at /admin/queues: BullMQ's jobs of every pool, as they are, read only, by its API as well as its page.
+ * Promote, clean, remove and retry would go around the rules of ownership and at most once, so they are not there.
+ */
+import { createBullBoard } from '@bull-board/api';
+import { BullMQAdapter } from '@bull-board/api/bullMQAdapter';
+import { FastifyAdapter } from '@bull-board/fastify';
+import type { OpsPlugin } from '../gateway/options.js';
+import type { BoardQueues } from '../queue/board.js';
+
+export const BOARD_PATH = '/admin/queues';
+
+/** The board shows pools from the moment they are named with `show`. */
+export function createBoard(queues: BoardQueues): { readonly plugin: OpsPlugin; show(pools: readonly string[]): void } {
+  const serverAdapter = new FastifyAdapter();
+  serverAdapter.setBasePath(BOARD_PATH);
+  const shown = new Set<string>();
+  const board = createBullBoard({
+    queues: [],
+    serverAdapter,
+    options: { uiConfig: { boardTitle: 'Homing queues', hideRedisDetails: true } },
+  });
+  return {
+    async plugin(app) {
+      await app.register(serverAdapter.registerPlugin(), { prefix: BOARD_PATH });
+    },
+    show(pools) {
+      for (const pool of pools) {
+        if (shown.has(pool)) continue;
+        shown.add(pool);
+        board.addQueue(new BullMQAdapter(queues.queueOf(pool), { readOnlyMode: true, allowRetries: false }));
+      }
+    },
+  };
+}
