@@ -12,6 +12,7 @@ import {
   createCommandStream,
 } from './command-handle.js';
 import type { Memory } from './memory.js';
+import type { Behind } from './session-state.js';
 
 export interface CommandTablePorts {
   readonly request: CommandStreamPorts['request'];
@@ -19,6 +20,8 @@ export interface CommandTablePorts {
   onConsumed(commandId: string, seq: number): void;
   /** A command that is new to this page. */
   onCommand(handle: CommandHandle): void;
+  /** A command that was behind has arrived up to where it was. */
+  onCaughtUp(): void;
 }
 
 export interface CommandTable {
@@ -30,6 +33,10 @@ export interface CommandTable {
   receive(type: string, params: Record<string, unknown>): void;
   /** The last seq of each command that need not be sent again. */
   cursors(): Record<string, number>;
+  /** What the answer to open or resume names and did not arrive yet. @param fresh history is listed, not sent (S5) */
+  expect(snapshots: readonly CommandSnapshot[], fresh: boolean): Behind;
+  /** What is left of it. */
+  behind(): Behind;
   /** The session is attached and owns these (all of them, unless `more`): takes them up and views what it lost. */
   reconcile(snapshots: readonly CommandSnapshot[], more: boolean, source: 'resumed' | 'adopted'): void;
   /** Ends every handle that is not over. */
@@ -43,10 +50,13 @@ const MAX_FINISHED = 1_000;
 /** The protocol's bound for one resume. */
 const MAX_CURSORS = 1_000;
 
-export function createCommandTable({ request, memory, onConsumed, onCommand }: CommandTablePorts): CommandTable {
+export function createCommandTable(ports: CommandTablePorts): CommandTable {
+  const { request, memory, onConsumed, onCommand, onCaughtUp } = ports;
   const streams = new Map<string, CommandStream>();
   const handles = new Map<string, CommandHandle>();
   const finished = new Map<string, number>();
+  /** Up to where each command has to arrive before the session is live. */
+  const targets = new Map<string, number>();
 
   function follow(snapshot: Known, source: CommandHandle['source']): CommandStream | undefined {
     const { commandId } = snapshot;
@@ -90,8 +100,33 @@ export function createCommandTable({ request, memory, onConsumed, onCommand }: C
     }
   }
 
+  const receivedOf = (commandId: string): number =>
+    streams.get(commandId)?.receivedSeq() ?? finished.get(commandId) ?? memory.cursors()[commandId] ?? 0;
+
+  function behind(): Behind {
+    let entries = 0;
+    for (const [commandId, target] of targets) entries += Math.max(0, target - receivedOf(commandId));
+    return { commands: targets.size, entries };
+  }
+
+  function arrived(commandId: string, seq: number): void {
+    const target = targets.get(commandId);
+    if (target === undefined || seq < target) return;
+    targets.delete(commandId);
+    onCaughtUp();
+  }
+
   return {
     handles,
+    behind,
+    expect(snapshots, fresh) {
+      targets.clear();
+      for (const { commandId, headSeq, state, fromSeq = 1 } of snapshots) {
+        if (fresh && state === 'ended') continue;
+        if (headSeq > Math.max(receivedOf(commandId), fromSeq - 1)) targets.set(commandId, headSeq);
+      }
+      return behind();
+    },
     follow: (snapshot, source) => follow(snapshot, source)?.handle,
     receive(type, params) {
       const entry = { type: type as EntryType, ...params } as Entry;
@@ -100,6 +135,7 @@ export function createCommandTable({ request, memory, onConsumed, onCommand }: C
       const fromSeq = entry.type === 'gap' ? entry.fromSeq : seq;
       const source = params.view === true ? 'viewed' : 'adopted';
       (streams.get(commandId) ?? follow({ commandId, fromSeq }, source))?.receive(entry);
+      arrived(commandId, seq);
     },
     cursors() {
       const cursors = new Map(Object.entries(memory.cursors()));

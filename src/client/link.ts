@@ -6,7 +6,7 @@ import { AppError, messageOf } from '../errors.js';
 import type { CommandSnapshot } from '../protocol/methods.js';
 import { type Answer, type Connection, openConnection } from './connection.js';
 import type { Identity } from './memory.js';
-import { decideNext, type SessionEvent, type SessionState } from './session-state.js';
+import { type Behind, decideNext, isAttached, type SessionEvent, type SessionState } from './session-state.js';
 import type { WebSocketConstructor } from './socket.js';
 import type { ConnectOptions, ReplacedWhy } from './types.js';
 
@@ -21,6 +21,8 @@ export interface LinkPorts {
   /** Whom to resume; undefined opens a new session. */
   identity(): Identity | undefined;
   cursors(): Record<string, number>;
+  /** What of it has to arrive before the session is live. */
+  behind(welcome: Welcome, resumed: boolean): Behind;
   /** Attached on this connection. Called in the tick of the answer, before any notification that follows it. */
   onWelcome(welcome: Welcome, resumed: boolean, connection: Connection): void;
   onNotification(method: string, params: Record<string, unknown>): void;
@@ -38,6 +40,8 @@ export interface Link {
   /** Why the last attempt failed; '' before any. */
   lastFailure(): string;
   start(): void;
+  /** Some of what was missing when the session was attached has arrived. */
+  progress(behind: Behind): void;
   /** Ends a wait before the next attempt; otherwise nothing. */
   retry(): void;
   /** Ends for good. Idempotent. */
@@ -67,7 +71,7 @@ export function createLink(options: ConnectOptions, WebSocket: WebSocketConstruc
     const { state: next, effect } = decideNext(state, event, Math.random());
     const changed = next !== state;
     state = next;
-    if (next.state !== 'live') drop();
+    if (!isAttached(next)) drop();
     if (changed) ports.onStatus(next);
     // The listener may have closed the session meanwhile; then that was carried out already.
     if (state !== next) return;
@@ -125,7 +129,8 @@ export function createLink(options: ConnectOptions, WebSocket: WebSocketConstruc
       if (answer.type === 'error') return refused(answer.error);
       const welcome = answer.value as Welcome;
       heartbeatMs = welcome.heartbeatMs;
-      apply({ type: 'established', nowMs: Date.now() });
+      const behind = ports.behind(welcome, identity !== undefined);
+      apply({ type: 'established', nowMs: Date.now(), behind });
       watchSilence();
       if (mine === connection) ports.onWelcome(welcome, identity !== undefined, mine);
     };
@@ -150,7 +155,7 @@ export function createLink(options: ConnectOptions, WebSocket: WebSocketConstruc
 
   function watchSilence(): void {
     clearTimeout(silenceTimer);
-    if (state.state !== 'live') return;
+    if (!isAttached(state)) return;
     // Two heartbeats, and half of one for the way.
     silenceTimer = setTimeout(() => apply({ type: 'silent', nowMs: Date.now() }), heartbeatMs * 2.5);
   }
@@ -167,6 +172,7 @@ export function createLink(options: ConnectOptions, WebSocket: WebSocketConstruc
     state: () => state,
     lastFailure: () => failure,
     start: () => void attempt(),
+    progress: (behind) => apply({ type: 'progress', behind }),
     retry: () => apply({ type: 'retry' }),
     close: (reason) => apply({ type: 'close', reason }),
   };

@@ -5,6 +5,7 @@
 import { type Backoff, fullJitterMs } from '../domain/backoff.js';
 import { AppError } from '../errors.js';
 import type { Connection } from './connection.js';
+import type { RequestOptions } from './types.js';
 
 const RETRY: Backoff = { baseMs: 200, capMs: 5_000 };
 const MAX_PENDING = 1_000;
@@ -16,14 +17,17 @@ interface Pending {
   readonly reject: (error: Error) => void;
   attempt: number;
   timers: ReturnType<typeof setTimeout>[];
+  /** Stops listening to the caller's signal. */
+  release(): void;
 }
 
 export interface Requests {
   /**
    * Resolves with what `onResult` makes of the answer, in the tick of its arrival.
-   * @throws AppError the server's refusal; REDIS_UNAVAILABLE without an answer in time, LIMIT_EXCEEDED with too many open
+   * @throws AppError the server's refusal; REDIS_UNAVAILABLE without an answer in time, LIMIT_EXCEEDED with too many open;
+   * the reason of `signal`
    */
-  send<T>(method: string, params: object, onResult: (value: unknown) => T): Promise<T>;
+  send<T>(method: string, params: object, onResult: (value: unknown) => T, options?: RequestOptions): Promise<T>;
   /** The session is live on this connection: everything unanswered is asked on it. */
   attach(connection: Connection): void;
   detach(): void;
@@ -39,6 +43,7 @@ export function createRequests(options: { readonly timeoutMs: number }): Request
   function settle(item: Pending): void {
     pending.delete(item);
     for (const timer of item.timers) clearTimeout(timer);
+    item.release();
   }
 
   function ask(item: Pending): void {
@@ -66,7 +71,13 @@ export function createRequests(options: { readonly timeoutMs: number }): Request
   }
 
   return {
-    send<T>(method: string, params: object, onResult: (value: unknown) => T): Promise<T> {
+    send<T>(
+      method: string,
+      params: object,
+      onResult: (value: unknown) => T,
+      { signal, timeoutMs = options.timeoutMs }: RequestOptions = {},
+    ): Promise<T> {
+      if (signal?.aborted) return Promise.reject(signal.reason);
       if (closedBy !== undefined) return Promise.reject(closedBy);
       if (pending.size >= MAX_PENDING) {
         const message = `at most ${MAX_PENDING} requests may be unanswered at a time`;
@@ -80,13 +91,19 @@ export function createRequests(options: { readonly timeoutMs: number }): Request
             reject(error);
           }
         };
-        const item: Pending = { method, params, onResult: take, reject, attempt: 0, timers: [] };
-        const giveUp = () => {
+        const abort = () => giveUp(signal?.reason);
+        const release = () => signal?.removeEventListener('abort', abort);
+        const item: Pending = { method, params, onResult: take, reject, attempt: 0, timers: [], release };
+        const giveUp = (reason: Error) => {
           settle(item);
-          const message = `${method} was not answered within ${options.timeoutMs} ms; it may have been carried out`;
-          reject(new AppError('REDIS_UNAVAILABLE', message));
+          reject(reason);
         };
-        item.timers.push(setTimeout(giveUp, options.timeoutMs));
+        const late = () => {
+          const message = `${method} was not answered within ${timeoutMs} ms; it may have been carried out`;
+          giveUp(new AppError('REDIS_UNAVAILABLE', message));
+        };
+        item.timers.push(setTimeout(late, timeoutMs));
+        signal?.addEventListener('abort', abort);
         pending.add(item);
         ask(item);
       });

@@ -4,21 +4,35 @@
  */
 import { type Backoff, fullJitterMs } from '../domain/backoff.js';
 
+/** What was there before the session was attached and did not arrive yet. */
+export interface Behind {
+  readonly commands: number;
+  readonly entries: number;
+}
+
 /**
  * - `connecting`: a socket is being opened, or the session is being opened or resumed on it.
- * - `live`: attached; entries come and requests go out at once.
- * - `waiting`: no connection; the next attempt comes after `delayMs`. The session lives on in the cluster (`away`).
+ * - `catching-up`: attached, requests go out at once; entries of so many commands that were written before are on their way.
+ * - `live`: attached, and everything up to now has arrived.
+ * - `away`: no connection; the next attempt comes after `delayMs`. The session lives on in the cluster for its grace.
  * - `closed`: over, and it stays so; `reason` is a sentence.
  */
 export type SessionState =
   | { readonly state: 'connecting'; readonly attempt: number }
+  | ({ readonly state: 'catching-up'; readonly attempt: number; readonly sinceMs: number } & Behind)
   | { readonly state: 'live'; readonly attempt: number; readonly sinceMs: number }
-  | { readonly state: 'waiting'; readonly attempt: number; readonly delayMs: number; readonly why: string }
+  | { readonly state: 'away'; readonly attempt: number; readonly delayMs: number; readonly why: string }
   | { readonly state: 'closed'; readonly reason: string; readonly code?: number | string };
+
+/** Whether there is a connection that holds the session. */
+export const isAttached = (state: SessionState): state is Extract<SessionState, { state: 'live' | 'catching-up' }> =>
+  state.state === 'live' || state.state === 'catching-up';
 
 export type SessionEvent =
   /** The session was opened or resumed. */
-  | { readonly type: 'established'; readonly nowMs: number }
+  | { readonly type: 'established'; readonly nowMs: number; readonly behind: Behind }
+  /** Some of what was missing arrived. */
+  | { readonly type: 'progress'; readonly behind: Behind }
   /** The server answered open or resume with an error. */
   | {
       readonly type: 'refused';
@@ -82,14 +96,20 @@ const connect = (attempt: number): Step => ({ state: { state: 'connecting', atte
 
 function wait(attempt: number, why: string, random: number, atLeastMs = 0): Step {
   const delayMs = fullJitterMs(attempt, RECONNECT, random, atLeastMs);
-  return { state: { state: 'waiting', attempt: attempt + 1, delayMs, why }, effect: { type: 'wait', delayMs } };
+  return { state: { state: 'away', attempt: attempt + 1, delayMs, why }, effect: { type: 'wait', delayMs } };
 }
 
 /** Which attempt a loss counts as: a steady connection wipes the record of failures. */
 const attemptAfter = (state: SessionState, nowMs: number): number => {
   if (state.state === 'closed') return 0;
-  return state.state === 'live' && nowMs - state.sinceMs >= STEADY_MS ? 0 : state.attempt;
+  return isAttached(state) && nowMs - state.sinceMs >= STEADY_MS ? 0 : state.attempt;
 };
+
+function attached(attempt: number, sinceMs: number, behind: Behind): Step {
+  const state: SessionState =
+    behind.commands === 0 ? { state: 'live', attempt, sinceMs } : { state: 'catching-up', attempt, sinceMs, ...behind };
+  return { state, effect: NONE };
+}
 
 function afterRefusal(attempt: number, event: Extract<SessionEvent, { type: 'refused' }>, random: number): Step {
   const { code, message } = event;
@@ -109,23 +129,26 @@ export function decideNext(state: SessionState, event: SessionEvent, random: num
   switch (event.type) {
     case 'established':
       if (state.state !== 'connecting') return { state, effect: NONE };
-      return { state: { state: 'live', attempt: state.attempt, sinceMs: event.nowMs }, effect: NONE };
+      return attached(state.attempt, event.nowMs, event.behind);
+    case 'progress':
+      if (state.state !== 'catching-up') return { state, effect: NONE };
+      return attached(state.attempt, state.sinceMs, event.behind);
     case 'refused':
       return state.state === 'connecting' ? afterRefusal(state.attempt, event, random) : { state, effect: NONE };
     case 'lost':
-      if (state.state === 'waiting') return { state, effect: NONE };
+      if (state.state === 'away') return { state, effect: NONE };
       if (!comesBack(event.code)) {
         const sentence = TERMINAL_SENTENCES[event.code] ?? `the connection was closed with code ${event.code}`;
         return closed(event.reason === '' ? sentence : `${sentence}: ${event.reason}`, event.code);
       }
       return wait(attemptAfter(state, event.nowMs), event.reason || `connection lost (${event.code})`, random);
     case 'silent':
-      if (state.state !== 'live') return { state, effect: NONE };
+      if (!isAttached(state)) return { state, effect: NONE };
       return wait(attemptAfter(state, event.nowMs), 'two heartbeats did not come', random);
     case 'drained':
-      return state.state === 'live' ? connect(0) : { state, effect: NONE };
+      return isAttached(state) ? connect(0) : { state, effect: NONE };
     case 'retry':
-      return state.state === 'waiting' ? connect(state.attempt) : { state, effect: NONE };
+      return state.state === 'away' ? connect(state.attempt) : { state, effect: NONE };
     case 'close':
       return closed(event.reason);
   }

@@ -10,8 +10,8 @@ import type { Connection } from './connection.js';
 import { createLink, randomText } from './link.js';
 import { createMemory } from './memory.js';
 import { createRequests } from './requests.js';
-import type { SessionState } from './session-state.js';
-import { chooseWebSocket } from './socket.js';
+import { isAttached, type SessionState } from './session-state.js';
+import { globalWebSocket } from './socket.js';
 import type { ConnectOptions, ReplacedWhy, Session, SessionEvents } from './types.js';
 
 const CLOSE_TIMEOUT_MS = 2_000;
@@ -27,10 +27,11 @@ interface OwnerNotice {
 
 /**
  * Opens a session, or resumes the one in `storage`. Whoever calls it closes it.
- * @throws AppError when it is refused; REDIS_UNAVAILABLE when nobody answers in time
+ * @throws AppError when it is refused; REDIS_UNAVAILABLE when nobody answers in time; the reason of `signal`
  */
 export async function connect(options: ConnectOptions): Promise<Session> {
-  const WebSocket = await chooseWebSocket(options.webSocket);
+  options.signal?.throwIfAborted();
+  const WebSocket = options.webSocket ?? globalWebSocket();
   const events = createEvents(options.listen);
   const memory = createMemory(options.storage, `homing:${options.conversation}`);
   const requests = createRequests({ timeoutMs: options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS });
@@ -48,10 +49,12 @@ export async function connect(options: ConnectOptions): Promise<Session> {
     memory,
     onConsumed: acks.note,
     onCommand: (handle) => events.emit('command', handle),
+    onCaughtUp: () => link.progress(table.behind()),
   });
   const link = createLink(options, WebSocket, {
     identity: memory.identity,
     cursors: table.cursors,
+    behind: ({ commands }, resumed) => table.expect(commands, !resumed),
     onWelcome(welcome, resumed, connection) {
       sessionId = welcome.sessionId;
       memory.setIdentity({ sessionId, resumeToken: welcome.resumeToken });
@@ -78,8 +81,8 @@ export async function connect(options: ConnectOptions): Promise<Session> {
       replacing ??= { formerSessionId: sessionId, why };
       memory.clear();
     },
-    // Live is said by `onWelcome`, when session and commands are known.
-    onStatus: (state) => state.state !== 'live' && events.emit('status', state),
+    // That it is attached is said by `onWelcome`, when session and commands are known.
+    onStatus: (state) => (attached !== undefined || !isAttached(state)) && events.emit('status', state),
     onEnd({ reason }) {
       const error = new AppError('SESSION_GONE', `the session is closed here: ${reason}`);
       acks.close();
@@ -122,19 +125,24 @@ export async function connect(options: ConnectOptions): Promise<Session> {
       return link.state();
     },
     commands: table.handles,
-    run(spec) {
+    run(spec, options) {
       const keyed = { ...spec, idempotencyKey: spec.idempotencyKey ?? randomText() };
-      return requests.send('command.run', keyed, (value) => {
-        const { commandId, state } = value as Pick<CommandSnapshot, 'commandId' | 'state'>;
-        const handle = table.follow({ commandId, state }, 'run');
-        if (handle === undefined) throw new AppError('COMMAND_ENDED', `${commandId} is over and was consumed here`);
-        return handle;
-      });
+      return requests.send(
+        'command.run',
+        keyed,
+        (value) => {
+          const { commandId, state } = value as Pick<CommandSnapshot, 'commandId' | 'state'>;
+          const handle = table.follow({ commandId, state }, 'run');
+          if (handle === undefined) throw new AppError('COMMAND_ENDED', `${commandId} is over and was consumed here`);
+          return handle;
+        },
+        options,
+      );
     },
-    request: (method, params = {}) => requests.send(method, params, (value) => value),
+    request: (method, params = {}, options) => requests.send(method, params, (value) => value, options),
     on: events.on,
     retry: link.retry,
-    touch: () => requests.send('session.touch', {}, () => undefined),
+    touch: (options) => requests.send('session.touch', {}, () => undefined, options),
     leave() {
       acks.flush();
       link.close('left by the application');
@@ -142,16 +150,23 @@ export async function connect(options: ConnectOptions): Promise<Session> {
     close,
   };
 
-  const opened = firstOpen(session, options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS, link.lastFailure);
+  const timeoutMs = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
+  const opened = firstOpen(session, timeoutMs, options.signal, link.lastFailure);
   link.start();
   await opened;
   return session;
 }
 
-/** Resolves when the session is live for the first time; ends it when that takes too long. */
-async function firstOpen(session: Session, timeoutMs: number, lastFailure: () => string): Promise<void> {
+/** Resolves when the session is attached for the first time; ends it when that takes too long or is not wanted any more. */
+async function firstOpen(
+  session: Session,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+  lastFailure: () => string,
+): Promise<void> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let stop: (() => void) | undefined;
+  let abort: (() => void) | undefined;
   try {
     await new Promise<void>((resolve, reject) => {
       timer = setTimeout(() => {
@@ -159,14 +174,20 @@ async function firstOpen(session: Session, timeoutMs: number, lastFailure: () =>
         reject(new AppError('REDIS_UNAVAILABLE', message));
         session.leave();
       }, timeoutMs);
+      abort = () => {
+        reject(signal?.reason);
+        session.leave();
+      };
+      signal?.addEventListener('abort', abort);
       stop = session.on('status', (state) => {
-        if (state.state === 'live') resolve();
+        if (isAttached(state)) resolve();
         else if (state.state === 'closed') reject(closedError(state));
       });
     });
   } finally {
     clearTimeout(timer);
     stop?.();
+    if (abort !== undefined) signal?.removeEventListener('abort', abort);
   }
 }
 

@@ -20,21 +20,11 @@ export type WebSocketConstructor = new (
   options?: { headers: Record<string, string>; handshakeTimeout: number },
 ) => WebSocketLike;
 
-const inNode = (): boolean => {
-  const { process } = globalThis as { process?: { versions?: { node?: string } } };
-  return process?.versions?.node !== undefined;
-};
-
-/**
- * The browser's WebSocket where there is one. In Node always `ws`: a program has no Origin, so the server wants the
- * token in a header, which Node's own WebSocket can not be relied on to send.
- */
-export async function chooseWebSocket(given: WebSocketConstructor | undefined): Promise<WebSocketConstructor> {
-  if (given !== undefined) return given;
+/** The runtime's own. Node has its entry of its own, which brings `ws`. @throws Error where there is none */
+export function globalWebSocket(): WebSocketConstructor {
   const global = (globalThis as { WebSocket?: unknown }).WebSocket as WebSocketConstructor | undefined;
-  if (global !== undefined && !inNode()) return global;
-  const { WebSocket } = await import('ws');
-  return WebSocket as unknown as WebSocketConstructor;
+  if (global !== undefined) return global;
+  throw new Error('there is no WebSocket here: give one as `webSocket`, or import homing/client in Node');
 }
 
 /** The address of the socket: `http(s)://host[/base]` or `ws(s)://…` → `ws(s)://host[/base]/v1/ws`. @throws TypeError */

@@ -7,7 +7,7 @@ import {
   type Session,
   type SessionEvents,
   type SessionStorage,
-} from '../../src/client/index.js';
+} from '../../src/client/node.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { lines } from '../support/programs.js';
 import { dial } from '../support/tab.js';

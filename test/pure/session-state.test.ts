@@ -5,6 +5,7 @@ import { decideNext, RECONNECT, type SessionEvent, type SessionState } from '../
 
 const connecting: SessionState = { state: 'connecting', attempt: 0 };
 const live: SessionState = { state: 'live', attempt: 0, sinceMs: 0 };
+const none = { commands: 0, entries: 0 };
 const lost = (code: number, nowMs = 60_000): SessionEvent => ({ type: 'lost', code, reason: '', nowMs });
 const refused = (code: string, more: object = {}): SessionEvent =>
   ({ type: 'refused', code, message: 'no', retryable: false, tokenRenews: false, ...more }) as SessionEvent;
@@ -14,7 +15,7 @@ describe('after a loss', () => {
     '[SE3] comes back after %i',
     (code) => {
       expect(decideNext(live, lost(code), 0.5)).toMatchObject({
-        state: { state: 'waiting' },
+        state: { state: 'away' },
         effect: { type: 'wait' },
       });
     },
@@ -38,14 +39,29 @@ describe('after a loss', () => {
     }
     expect(bounds).toEqual([499, 999, 1_999, 3_999, 7_999, 15_998, 19_998, 19_998]);
     // A connection that breaks at once goes on where it was; one that held starts anew.
-    const up = decideNext(state, { type: 'established', nowMs: 0 }, 0).state;
+    const up = decideNext(state, { type: 'established', nowMs: 0, behind: none }, 0).state;
     expect(decideNext(up, lost(1006, 1_000), 0.9999).effect).toEqual({ type: 'wait', delayMs: 19_998 });
     expect(decideNext(up, lost(1006, 5_000), 0.9999).effect).toEqual({ type: 'wait', delayMs: 499 });
   });
 
   it('treats two missed heartbeats as a loss, and leaves a stopping node at once when its time has come', () => {
-    expect(decideNext(live, { type: 'silent', nowMs: 9_000 }, 0)).toMatchObject({ state: { state: 'waiting' } });
+    expect(decideNext(live, { type: 'silent', nowMs: 9_000 }, 0)).toMatchObject({ state: { state: 'away' } });
     expect(decideNext(live, { type: 'drained' }, 0)).toMatchObject({ state: connecting, effect: { type: 'connect' } });
+  });
+});
+
+describe('catching up', () => {
+  it('[DE4] is said with how much is missing, until nothing is', () => {
+    const behind = { commands: 2, entries: 9 };
+    const first = decideNext(connecting, { type: 'established', nowMs: 5, behind }, 0).state;
+    expect(first).toEqual({ state: 'catching-up', attempt: 0, sinceMs: 5, commands: 2, entries: 9 });
+    const second = decideNext(first, { type: 'progress', behind: { commands: 1, entries: 3 } }, 0).state;
+    expect(second).toMatchObject({ state: 'catching-up', commands: 1, entries: 3 });
+    expect(decideNext(second, { type: 'progress', behind: none }, 0).state).toEqual({ ...live, sinceMs: 5 });
+    expect(decideNext(live, { type: 'progress', behind }, 0).state).toBe(live);
+    expect(decideNext(second, { type: 'drained' }, 0).effect).toEqual({ type: 'connect' });
+    expect(decideNext(second, { type: 'silent', nowMs: 9 }, 0).state.state).toBe('away');
+    expect(decideNext(second, lost(1006), 0).state.state).toBe('away');
   });
 });
 
@@ -59,7 +75,7 @@ describe('after a refusal', () => {
 
   it('tries again after what is retryable, not before the time it was told', () => {
     const step = decideNext(connecting, refused('REDIS_UNAVAILABLE', { retryable: true, retryAfterMs: 700 }), 0);
-    expect(step).toMatchObject({ state: { state: 'waiting', attempt: 1 }, effect: { type: 'wait', delayMs: 700 } });
+    expect(step).toMatchObject({ state: { state: 'away', attempt: 1 }, effect: { type: 'wait', delayMs: 700 } });
   });
 
   it('gives up on what would only be refused again', () => {
@@ -70,7 +86,7 @@ describe('after a refusal', () => {
 
   it('asks for a fresh token twice, and never with one that can not change', () => {
     const expired = refused('TOKEN_EXPIRED', { tokenRenews: true });
-    expect(decideNext(connecting, expired, 0).state.state).toBe('waiting');
+    expect(decideNext(connecting, expired, 0).state.state).toBe('away');
     expect(decideNext({ state: 'connecting', attempt: 2 }, expired, 0).state.state).toBe('closed');
     expect(decideNext(connecting, refused('TOKEN_EXPIRED'), 0).state.state).toBe('closed');
   });
@@ -78,7 +94,15 @@ describe('after a refusal', () => {
 
 describe('always', () => {
   const anyEvent: fc.Arbitrary<SessionEvent> = fc.oneof(
-    fc.record({ type: fc.constant('established' as const), nowMs: fc.nat(100_000) }),
+    fc.record({
+      type: fc.constant('established' as const),
+      nowMs: fc.nat(100_000),
+      behind: fc.record({ commands: fc.nat(2), entries: fc.nat(9) }),
+    }),
+    fc.record({
+      type: fc.constant('progress' as const),
+      behind: fc.record({ commands: fc.nat(2), entries: fc.nat(9) }),
+    }),
     fc.record({
       type: fc.constant('lost' as const),
       code: fc.integer({ min: 1000, max: 4999 }),
@@ -107,7 +131,13 @@ describe('always', () => {
             const step = decideNext(state, event, random);
             if (state.state === 'closed') expect(step).toEqual({ state, effect: { type: 'none' } });
             else if (step.state !== state) {
-              const wanted = { connecting: ['connect', 'replace'], live: ['none'], waiting: ['wait'], closed: ['end'] };
+              const wanted = {
+                connecting: ['connect', 'replace'],
+                'catching-up': ['none'],
+                live: ['none'],
+                away: ['wait'],
+                closed: ['end'],
+              };
               expect(wanted[step.state.state]).toContain(step.effect.type);
             }
             if (step.effect.type === 'wait') expect(step.effect.delayMs).toBeLessThanOrEqual(RECONNECT.capMs);

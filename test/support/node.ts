@@ -1,13 +1,13 @@
 /** A real node in this process on a real Redis. Its queue only records what was added; a hand-driven writer is the worker. */
 import { randomBytes } from 'node:crypto';
-import type { EventBus, QueueProducer } from '../../src/domain/ports.js';
+import type { EventBus, Meter, QueueProducer } from '../../src/domain/ports.js';
 import { createGateway, type Gateway } from '../../src/gateway/gateway.js';
 import type { GatewayOptions } from '../../src/gateway/options.js';
-import { createMeter } from '../../src/ops/meter.js';
 import { makeNodeId } from '../../src/protocol/ids.js';
 import { createCommandFeed } from '../../src/redis/command-feed.js';
 import { createRedis, parseRedisUrl } from '../../src/redis/connections.js';
 import { createEventBus } from '../../src/redis/event-bus.js';
+import { createReassertion } from '../../src/redis/reassertion.js';
 import type { TestRedis } from './redis.js';
 import { chance, type Stores, silentLog } from './stores.js';
 import { until } from './wait.js';
@@ -34,7 +34,14 @@ export async function startTestNode(
   const { redis, stores, secret } = world;
   const nodeId = makeNodeId(randomBytes(16));
   const subscriber = createRedis(parseRedisUrl(redis.url), 'subscriber', silentLog);
-  const meter = createMeter();
+  /** Figures by name, summed over their labels; the last value of a gauge. */
+  const figures = new Map<string, number>();
+  const meter = {
+    count: (name, _labels, by = 1) => void figures.set(name, (figures.get(name) ?? 0) + by),
+    gauge: (name, value) => void figures.set(name, value),
+    observe: () => undefined,
+    dump: () => [...figures].map((figure) => figure.join(' ')).join('\n'),
+  } satisfies Meter & { dump(): string };
   const faults: TestNode['faults'] = { deaf: false, silent: false, slowAdd: undefined };
   let heard = 0;
   const real = createEventBus({
@@ -72,7 +79,19 @@ export async function startTestNode(
   const { sessions, commands, presence } = stores;
   const feed = createCommandFeed(stores);
   const gateway = createGateway(
-    { sessions, commands, feed, presence, bus, queue, log: silentLog, meter, chance, now: Date.now },
+    {
+      sessions,
+      commands,
+      feed,
+      presence,
+      bus,
+      reassertion: createReassertion(stores),
+      queue,
+      log: silentLog,
+      meter,
+      chance,
+      now: Date.now,
+    },
     {
       nodeId,
       version: 'test',
@@ -109,13 +128,7 @@ export async function startTestNode(
     heard: () => heard,
     added,
     removed,
-    count(name) {
-      const lines = meter
-        .dump()
-        .split('\n')
-        .filter((line) => line.startsWith(name));
-      return lines.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
-    },
+    count: (name) => figures.get(name) ?? 0,
     async close() {
       await gateway.close();
       await real.close();

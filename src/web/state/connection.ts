@@ -34,9 +34,11 @@ export function connectionViewOf(status: SessionState, nowMs: number): Connectio
   switch (status.state) {
     case 'connecting':
       return { state: 'connecting', attempt: status.attempt };
+    // What is on its way is shown for each command.
+    case 'catching-up':
     case 'live':
       return { state: 'live' };
-    case 'waiting':
+    case 'away':
       return { state: 'away', attempt: status.attempt, retryAtMs: nowMs + status.delayMs, why: status.why };
     case 'closed':
       return { state: 'over', cause: overCauseOf(status.code), reason: status.reason };

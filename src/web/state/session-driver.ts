@@ -139,7 +139,7 @@ export function createConversation(options: DriverOptions): Conversation {
     const tries = status.state === 'closed' && status.code === undefined && session === undefined;
     const shown: SessionState = tries ? { state: 'connecting', attempt: 1 } : status;
     dispatch({ type: 'status', status: shown, sessionId, nowMs: Date.now() });
-    if (status.state !== 'live' || sessionId === '') return;
+    if ((status.state !== 'live' && status.state !== 'catching-up') || sessionId === '') return;
     for (const handle of session?.commands.values() ?? []) {
       dispatch({ type: 'snapshot', snapshot: { ...handle.snapshot, commandId: handle.commandId } });
     }
