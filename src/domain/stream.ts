@@ -8,7 +8,7 @@
  *
  * Live messages are hints of speed; the log is the truth. A message that does not follow on only raises `knownHead`.
  */
-import { type GapReason, parseEntryText, type StoredEntry, serializeEntry } from '../protocol/entries.js';
+import { type GapReason, type Outcome, parseEntryText, type StoredEntry, serializeEntry } from '../protocol/entries.js';
 import type { CommandId } from '../protocol/ids.js';
 
 export interface StreamState {
@@ -171,6 +171,37 @@ export function tellLost(
   const gap = { fromSeq: log.headSeq + 1, toSeq: state.sentSeq, reason: 'redis_lost' as const };
   const sentSeq = log.ended ? Math.max(0, log.headSeq - 1) : log.headSeq;
   return { text: gapText(commandId, gap, nowMs), state: { mode: 'pulling', sentSeq, knownHead: log.headSeq } };
+}
+
+/**
+ * Nothing of the command is left, and nobody gives it back: what was still expected is told as a gap, and that it is over
+ * as `ended`, since silence would leave its tab waiting for ever (DE2, DE3).
+ */
+export function tellGone(
+  commandId: CommandId,
+  state: StreamState,
+  reason: Extract<GapReason, 'expired' | 'redis_lost'>,
+  nowMs: number,
+): readonly string[] {
+  const fromSeq = state.sentSeq + 1;
+  const toSeq = state.knownHead;
+  const gap = toSeq < fromSeq ? [] : [gapText(commandId, { fromSeq, toSeq, reason }, nowMs)];
+  const error =
+    reason === 'expired'
+      ? 'Its log was removed when its retention was over, before all of it was sent here.'
+      : 'Redis lost this command, and no worker has it; how it ended is not known.';
+  const outcome: Outcome = {
+    reason: 'lost',
+    code: null,
+    signal: null,
+    durationMs: 0,
+    outputBytes: state.sentOffset ?? 0,
+    tail: '',
+    leftovers: 0,
+    error,
+  };
+  const seq = Math.max(state.sentSeq, state.knownHead) + 1;
+  return [...gap, serializeEntry({ type: 'ended', commandId, seq, ts: nowMs, outcome })];
 }
 
 /** Everything of the command is gone from Redis: what was still expected is told as expired (L4). */

@@ -6,9 +6,20 @@
  * open     entries flow
  * over     superseded, closed or dropped: nothing is sent any more
  */
-import type { CommandStore, Log, Meter, OwnedCommand, Place, SessionCheck, SessionDirectory } from '../domain/ports.js';
+import type {
+  CommandStore,
+  HeldSession,
+  Log,
+  Meter,
+  OwnedCommand,
+  Place,
+  Reassertion,
+  SessionCheck,
+  SessionDirectory,
+} from '../domain/ports.js';
 import { decideLive } from '../domain/routing.js';
 import { holdStream, interruptStream, listedStream, releaseStream, type StreamState } from '../domain/stream.js';
+import { assertNever } from '../errors.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import type { AttachmentId, CommandId, SessionId } from '../protocol/ids.js';
 import { parseLiveMessage } from '../protocol/live-message.js';
@@ -30,13 +41,17 @@ export interface Delivery {
 export interface AttachedSessionPorts {
   readonly sessions: SessionDirectory;
   readonly commands: CommandStore;
+  readonly reassertion: Reassertion;
   readonly log: Log;
   readonly meter: Meter;
   readonly puller: Puller;
   now(): number;
   /** Whether the bus is silent: then nothing is sent, for another node may hold the session (SE1). */
-  busDown(): boolean;
+  busDown(sessionId: SessionId): boolean;
 }
+
+/** What its record says beside what the node makes up itself; kept so that it can be said again (R2). */
+export type SessionIdentity = Pick<HeldSession, 'nodeId' | 'generation' | 'resumeTokenHash' | 'pageNonce'>;
 
 export interface AttachedSessionOptions {
   readonly place: Place;
@@ -54,7 +69,7 @@ const MAX_CHECKED = 500;
 const RECENT_MS = 60_000;
 
 export function createAttachedSession(ports: AttachedSessionPorts, options: AttachedSessionOptions) {
-  const { sessions, commands, log, meter, puller, now, busDown } = ports;
+  const { sessions, commands, reassertion, log, meter, puller, now, busDown } = ports;
   const { place, sessionId, attachmentId, delivery, leaseMs } = options;
   /** Heard of before the session knew what it owns. */
   const earlyHeads = new Map<CommandId, number>();
@@ -62,11 +77,13 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
   let state: 'opening' | 'open' | 'over' = 'opening';
   /** The client asked to close: the answer comes before the end of the socket. */
   let closeAsked = false;
+  let identity: SessionIdentity | undefined;
+  let lastActiveMs = performance.now();
   /** While opening: the attachment was seen to arrive here, and then to leave again. */
   let seenHere = false;
   let seenLeaving = false;
 
-  const maySend = () => state === 'open' && !busDown() && delivery.room();
+  const maySend = () => state === 'open' && !busDown(sessionId) && delivery.room();
 
   const streams = createSessionStreams({
     ...{ commands, log, meter, sessionId, attachmentId, leaseMs, now },
@@ -105,8 +122,8 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
       else if (seenHere) seenLeaving = true;
       return;
     }
-    const held = { sessionId, attachmentId, rev: owned.rev(), streamOf: streams.get, room: maySend() };
-    const decision = decideLive(held, message);
+    const present = { sessionId, attachmentId, rev: owned.rev(), streamOf: streams.get, room: maySend() };
+    const decision = decideLive(present, message);
     switch (decision.type) {
       case 'ignore':
         return;
@@ -138,7 +155,8 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
 
   function firstState({ snapshot, fromSeq }: OwnedCommand): StreamState {
     const id = snapshot.commandId as CommandId;
-    const afterSeq = cursors.get(id) ?? fromSeq - 1;
+    // What was sent over this connection before it moved away and came back is not sent again.
+    const afterSeq = Math.max(cursors.get(id) ?? fromSeq - 1, streams.leftAt(id));
     return holdStream(afterSeq, Math.max(snapshot.headSeq, earlyHeads.get(id) ?? 0));
   }
 
@@ -190,20 +208,62 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     for (let start = 0; start === 0 || start < ids.length; start += MAX_CHECKED) {
       const some = ids.slice(start, start + MAX_CHECKED);
       const check = await sessions.check(sessionId, some);
-      if (state !== 'open' || !stillHolds(check)) return;
+      if (state !== 'open') return;
+      if (!stillHolds(check)) {
+        await reassert();
+        return;
+      }
       for (const [index, id] of some.entries()) streams.compare(id, check.heads[index]);
       owned.compare(check.rev);
     }
     streams.wake();
   }
 
-  function stillHolds({ state: found, attachmentId: current }: SessionCheck): boolean {
-    if (found === 'live' && current === attachmentId) return true;
-    if (found === 'live') superseded();
-    else if (found === 'closing' || found === 'closed') closedByOther();
-    // Judged dead by mistake, or the record was lost: the client comes back and is attached anew.
-    else end(CLOSE.TRY_LATER, 'the session has to be resumed');
-    return false;
+  const stillHolds = ({ state: found, attachmentId: current }: SessionCheck) =>
+    found === 'live' && current === attachmentId;
+
+  const held = (): HeldSession | undefined =>
+    identity && {
+      ...{ ...place, ...identity, sessionId, attachmentId, rev: owned.rev() },
+      idleMs: performance.now() - lastActiveMs,
+    };
+
+  /**
+   * The record is not as this connection says: another holds the session, or it was closed, or Redis went back to older
+   * data and is told again (R2). One script decides which.
+   * @throws AppError REDIS_UNAVAILABLE
+   */
+  async function reassert(): Promise<void> {
+    const mine = held();
+    if (mine === undefined || state === 'over') return;
+    const answer = await reassertion.session(mine);
+    if ((state as string) === 'over') return;
+    switch (answer.type) {
+      case 'held':
+        return;
+      case 'restored':
+        meter.count('homing_sessions_restored_total');
+        log.warn({ sessionId }, 'Redis had lost this session or its attachment, and has it again');
+        catchUp();
+        return;
+      case 'superseded':
+        superseded();
+        return;
+      case 'gone':
+        closedByOther();
+        return;
+      case 'away':
+        end(CLOSE.TRY_LATER, 'the session has to be resumed');
+        return;
+      default:
+        assertNever(answer);
+    }
+  }
+
+  function catchUp(): void {
+    if (state !== 'open') return;
+    streams.interruptAll();
+    owned.want();
   }
 
   async function pullPage(): Promise<'more' | 'idle' | 'failed'> {
@@ -224,6 +284,8 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     onMessage,
     pullPage,
     verify,
+    reassert,
+    held,
     stop,
     superseded,
     wake: streams.wake,
@@ -242,9 +304,15 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
      * @param given cursors of the client; of commands it no longer owns they are ignored
      */
     begin(
-      first: { readonly rev: number; readonly commands: readonly OwnedCommand[]; readonly fresh: boolean },
+      first: {
+        readonly rev: number;
+        readonly commands: readonly OwnedCommand[];
+        readonly fresh: boolean;
+        readonly identity: SessionIdentity;
+      },
       given: ReadonlyMap<CommandId, number>,
     ): void {
+      identity = first.identity;
       owned.start(first.rev);
       cursors = given;
       for (const command of first.commands) {
@@ -270,6 +338,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
 
     /** A command is about to be submitted through this connection; its messages may beat the answer. */
     expect(commandId: CommandId): void {
+      lastActiveMs = performance.now();
       owned.beginChange();
       streams.expect(commandId);
     },
@@ -294,6 +363,11 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
       owned.look();
     },
 
+    /** The user did something, so that its place among others can be restored (OW12). */
+    noteActivity(): void {
+      lastActiveMs = performance.now();
+    },
+
     /** What the session owns is about to change by a request of its own, which is answered first. */
     beginChange: owned.beginChange,
 
@@ -314,11 +388,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     settleAcks: acks.settle,
 
     /** Messages may have been lost: everything is compared with the log. */
-    catchUp(): void {
-      if (state !== 'open') return;
-      streams.interruptAll();
-      owned.want();
-    },
+    catchUp,
   } satisfies Pullable & Record<string, unknown>;
   return session;
 }

@@ -4,6 +4,7 @@
  */
 import type { WebSocket } from 'ws';
 import { CLOSE } from '../protocol/close-codes.js';
+import type { SessionId } from '../protocol/ids.js';
 import type { AttachedSession, Delivery } from './attached-session.js';
 
 const MISSED_INTERVALS = 4;
@@ -15,7 +16,7 @@ export function createHeartbeat(options: {
   /** What waits for the peer, and what it took so far. */
   readonly outbox: { waitingBytes(): number; takenBytes(): number };
   session(): AttachedSession | undefined;
-  busDown(): boolean;
+  busDown(sessionId: SessionId): boolean;
   random(): number;
 }): { close(): void } {
   const { socket, heartbeatMs, delivery, outbox, session, busDown, random } = options;
@@ -42,7 +43,10 @@ export function createHeartbeat(options: {
     socket.ping();
     const attached = session();
     if (attached !== undefined) {
-      delivery.notify('session.heartbeat', { heads: attached.heads(), bus: busDown() ? 'down' : 'ok' });
+      delivery.notify('session.heartbeat', {
+        heads: attached.heads(),
+        bus: busDown(attached.sessionId) ? 'down' : 'ok',
+      });
     }
     timer = setTimeout(beat, heartbeatMs);
   }

@@ -11,7 +11,7 @@ import {
   planPage,
   releaseStream,
   type StreamState,
-  tellExpired,
+  tellGone,
   tellLost,
 } from '../domain/stream.js';
 import { messageOf } from '../errors.js';
@@ -20,6 +20,10 @@ import type { Address } from './outbox.js';
 
 /** Text of one page read for an owner. */
 const PAGE_BYTES = 128 * 1024;
+/** Commands that moved away whose place is remembered, should they come back. */
+const MAX_LEFT = 1_000;
+/** Workers look at their claims every 2 s, whatever the lease. */
+const REPAIR_LEAST_MS = 5_000;
 
 export type PullOutcome = 'more' | 'idle' | 'failed' | 'not_owner';
 
@@ -47,8 +51,13 @@ export function createSessionStreams(options: SessionStreamsOptions) {
   const streams = new Map<CommandId, StreamState>();
   /** Streams that wait for a page, in turn. */
   const wanting = new Set<CommandId>();
-  /** When a log was first seen behind what was sent. */
+  /** Up to where commands that moved away were sent; in order of leaving. */
+  const left = new Map<CommandId, number>();
+  /** Seen to have ended: if their records go, that is their retention. */
+  const endedOnes = new Set<CommandId>();
+  /** When a log was first seen behind what was sent, or gone. */
   const behindSinceMs = new Map<CommandId, number>();
+  const repairMs = Math.max(leaseMs, REPAIR_LEAST_MS);
   let stopped = false;
 
   function put(id: CommandId, stream: StreamState): void {
@@ -59,9 +68,19 @@ export function createSessionStreams(options: SessionStreamsOptions) {
   }
 
   function drop(id: CommandId): void {
+    const stream = streams.get(id);
+    if (stream !== undefined && stream.sentSeq > 0) noteLeft(id, stream.sentSeq);
+    endedOnes.delete(id);
     streams.delete(id);
     wanting.delete(id);
     behindSinceMs.delete(id);
+  }
+
+  function noteLeft(id: CommandId, sentSeq: number): void {
+    left.delete(id);
+    left.set(id, sentSeq);
+    const [oldest] = left.keys();
+    if (left.size > MAX_LEFT && oldest !== undefined) left.delete(oldest);
   }
 
   /** One page for the command whose turn it is (DE4). Never rejects. */
@@ -89,9 +108,16 @@ export function createSessionStreams(options: SessionStreamsOptions) {
     if (stopped || stream === undefined) return 'more';
     switch (page.type) {
       case 'unknown': {
+        const over = endedOnes.has(id);
+        // Lost by Redis: its worker gives it back, or nobody does.
+        if (waitsForRepair(id, over)) {
+          wanting.add(id);
+          return 'failed';
+        }
         const knownHead = Math.max(stream.knownHead, before.knownHead);
-        const text = tellExpired(id, { ...stream, knownHead }, now());
-        if (text !== undefined) send(text, address);
+        const texts = tellGone(id, { ...stream, knownHead }, over ? 'expired' : 'redis_lost', now());
+        send(texts.join('\n'), address);
+        if (!over) meter.count('homing_commands_vanished_total');
         drop(id);
         return 'more';
       }
@@ -100,6 +126,7 @@ export function createSessionStreams(options: SessionStreamsOptions) {
         drop(id);
         return 'not_owner';
       case 'page': {
+        if (page.ended) endedOnes.add(id);
         const plan = planPage(id, stream, page, now());
         if (plan.type === 'send') {
           behindSinceMs.delete(id);
@@ -122,7 +149,7 @@ export function createSessionStreams(options: SessionStreamsOptions) {
   function waitsForRepair(id: CommandId, ended: boolean): boolean {
     const since = behindSinceMs.get(id);
     if (since === undefined && !ended) behindSinceMs.set(id, performance.now());
-    const waits = !ended && (since === undefined || performance.now() - since < leaseMs);
+    const waits = !ended && (since === undefined || performance.now() - since < repairMs);
     if (!waits) behindSinceMs.delete(id);
     return waits;
   }
@@ -134,6 +161,8 @@ export function createSessionStreams(options: SessionStreamsOptions) {
     pull,
     get: (id: CommandId) => streams.get(id),
     has: (id: CommandId) => streams.has(id),
+    /** Up to where a command that is not here now was sent over this connection; 0 for one that never was. */
+    leftAt: (id: CommandId): number => left.get(id) ?? 0,
 
     /** Those that may send: their command may move away without this connection's doing. */
     released: (): CommandId[] => [...streams].filter(([, stream]) => stream.mode !== 'held').map(([id]) => id),
@@ -165,6 +194,7 @@ export function createSessionStreams(options: SessionStreamsOptions) {
     compare(id: CommandId, head: SessionCheck['heads'][number]): void {
       const stream = streams.get(id);
       if (stream === undefined) return;
+      if (head?.ended === true) endedOnes.add(id);
       // Gone or another's: the log says which, and what to tell.
       if (head?.owned !== true) put(id, interruptStream(stream));
       else put(id, compareHead(stream, head.head, head.ended));
@@ -196,6 +226,8 @@ export function createSessionStreams(options: SessionStreamsOptions) {
       wanting.clear();
       streams.clear();
       behindSinceMs.clear();
+      left.clear();
+      endedOnes.clear();
     },
   };
 }

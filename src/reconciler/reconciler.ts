@@ -20,6 +20,8 @@ export interface ReconcilerPorts {
   readonly chance: Chance;
   /** Monotonic, ms. */
   readonly nowMs: () => number;
+  /** Another Redis answers than before: whoever holds something says so again (R2). */
+  readonly serverChanged?: () => void;
 }
 
 export interface ReconcilerOptions {
@@ -53,7 +55,12 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
 
   /** Everybody observes, so that a new leader needs no lease of its own to judge. */
   async function look(): Promise<void> {
+    const before = health.identity;
     health = noteHealth(health, await presence.serverIdentity(), nowMs(), options);
+    if (before !== '' && before !== health.identity) {
+      log.warn({}, 'another Redis answers: nobody is judged for a while');
+      ports.serverChanged?.();
+    }
     nodes = observe(nodes, await presence.nodes(), nowMs());
     workers = observe(workers, await presence.workers(), nowMs());
   }

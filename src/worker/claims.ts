@@ -4,7 +4,15 @@
  * One batched look every 2 s, jittered, and at once for a command that is nudged. A lost nudge costs one interval; while
  * Redis is away nothing is concluded (CO9).
  */
-import type { ClaimCheck, CommandStore, EventBus, KillRequest, Log, Subscription } from '../domain/ports.js';
+import type {
+  ClaimCheck,
+  CommandRestored,
+  CommandStore,
+  EventBus,
+  KillRequest,
+  Log,
+  Subscription,
+} from '../domain/ports.js';
 import { messageOf } from '../errors.js';
 import type { ClaimId, CommandId } from '../protocol/ids.js';
 
@@ -15,6 +23,8 @@ export interface ClaimHandlers {
   /** May be told the same wish more than once. */
   onKill(request: KillRequest): void;
   onLost(): void;
+  /** Before a claim is taken for lost, it is said again: Redis may have gone back to older data (R2). */
+  sayAgain(): Promise<CommandRestored>;
   /** What is stored for a command with a stdin or a terminal; after every look, changed or not. */
   onInput?(check: Pick<ClaimCheck, 'input' | 'size'>): void;
   /** After every look, also at commands that nothing happened to. */
@@ -55,7 +65,7 @@ export function createClaims(ports: {
       for (const [i, one] of batch.entries()) {
         const check = checks[i];
         if (check === undefined || watched.get(one.commandId) !== one) continue;
-        if (!check.held) one.onLost();
+        if (!check.held) await sayAgain(one);
         else {
           if (check.kill !== undefined) one.onKill(check.kill);
           one.onInput?.(check);
@@ -63,6 +73,16 @@ export function createClaims(ports: {
       }
     } catch (error) {
       ports.log.debug({ error: messageOf(error) }, 'claims could not be checked');
+    }
+  }
+
+  async function sayAgain(one: Watched): Promise<void> {
+    const { type } = await one.sayAgain();
+    if (watched.get(one.commandId) !== one) return;
+    if (type === 'lost') one.onLost();
+    else if (type === 'restored') {
+      ports.log.warn({ commandId: one.commandId }, 'the claim was lost by Redis and is held again');
+      one.onServerChanged();
     }
   }
 

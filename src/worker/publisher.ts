@@ -8,7 +8,7 @@
  * most about twice 128 KiB; larger ones make garbage faster than it is collected).
  */
 import { fullJitterMs } from '../domain/backoff.js';
-import type { AppendRequest, AppendResult, CommandStore, Log, Meter } from '../domain/ports.js';
+import type { AppendRequest, AppendResult, CommandRestored, CommandStore, Log, Meter } from '../domain/ports.js';
 import { createSpool, type SpoolBody } from '../domain/spool.js';
 import { createTokenBucket } from '../domain/token-bucket.js';
 import { assertNever, messageOf } from '../errors.js';
@@ -18,11 +18,15 @@ import { toStored } from './entry-text.js';
 const BATCH_BYTES = 128 * 1024;
 const BATCH_ENTRIES = 128;
 const REWIND_BYTES = 4 * 1024 * 1024;
+/** A failover of a Cluster takes 4 to 5 s, and the repair begins some time after it. */
+export const REWIND_LEAST_MS = 15_000;
 const BACKOFF = { baseMs: 50, capMs: 1_000 };
 const LOG_EVERY_MS = 30_000;
 
 export interface PublisherPorts {
   readonly store: Pick<CommandStore, 'append'>;
+  /** Before a lost claim is believed, it is said again: Redis may have gone back to older data (R2). */
+  readonly sayAgain: (ownerSessionId: SessionId | null) => Promise<CommandRestored>;
   readonly log: Log;
   readonly meter: Meter;
   readonly random: () => number;
@@ -36,7 +40,7 @@ export interface PublisherOptions {
   readonly firstBytes: number;
   readonly lastBytes: number;
   readonly outputBytesPerSec: number;
-  /** Confirmed entries are kept for a rewind at most this long. */
+  /** Confirmed entries are kept for a rewind at most this long, or 15 s if that is more. */
   readonly leaseMs: number;
   readonly recycle: (bytes: Uint8Array) => void;
 }
@@ -49,7 +53,12 @@ export type PublishEnd = 'ended' | 'claim_lost' | 'closed';
 export interface Publisher {
   add(body: SpoolBody): void;
   readonly outputBytes: number;
-  /** Settles once: the entry `ended` is stored, or the claim is lost, or `close` was called. */
+  /** The owner as far as is known. */
+  readonly ownerSessionId: SessionId | null;
+  /**
+   * Settles once: the entry `ended` is stored, or the claim is lost, or `close` was called. After `ended` it can still be
+   * asked to `recheck`, until it is closed (L3).
+   */
   readonly done: Promise<PublishEnd>;
   /** Lets go of what is too old for a rewind. */
   tick(): void;
@@ -69,6 +78,7 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
     rewindBytes: REWIND_BYTES,
     recycle: options.recycle,
   });
+  const keepMs = Math.max(leaseMs, REWIND_LEAST_MS);
   const bucket = createTokenBucket(outputBytesPerSec, performance.now());
   let owner = options.ownerSessionId;
   let failures = 0;
@@ -101,10 +111,19 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
         continue;
       }
       const request = nextAppend();
-      const result = await appendUntilAnswered(request);
+      const result = await untilAnswered(() => appendOnce(request));
       if (result === undefined) return 'closed';
-      const end = settle(request, result);
-      if (end !== undefined) return end;
+      if (result.type === 'claim_lost') {
+        const said = await untilAnswered(() => ports.sayAgain(owner));
+        if (said === undefined) return 'closed';
+        if (said.type === 'lost') return 'claim_lost';
+        if (said.type === 'ended') return 'ended';
+        // The record is as it was before; what the log lacks is found by the next append.
+        log.warn({ commandId, said: said.type }, 'the claim was lost by Redis and is held again');
+        await pause(BACKOFF.baseMs);
+        continue;
+      }
+      if (settle(request, result) === 'ended') tellEnded('ended');
     }
   }
 
@@ -124,16 +143,21 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
     };
   }
 
-  /** Repeats the same request while Redis is away. undefined: closed meanwhile. */
-  async function appendUntilAnswered(request: AppendRequest): Promise<Answer | undefined> {
-    let current = request;
+  async function appendOnce(request: AppendRequest): Promise<Answer> {
+    for (;;) {
+      const result = await ports.store.append({ ...request, ownerSessionId: owner });
+      if (result.type !== 'owner') return result;
+      owner = result.ownerSessionId;
+    }
+  }
+
+  /** Repeats the same call while Redis is away. undefined: closed meanwhile. */
+  async function untilAnswered<T>(call: () => Promise<T>): Promise<T | undefined> {
     while (!closed) {
       try {
-        const result = await ports.store.append(current);
+        const answer = await call();
         failures = 0;
-        if (result.type !== 'owner') return result;
-        owner = result.ownerSessionId;
-        current = { ...request, ownerSessionId: owner };
+        return answer;
       } catch (error) {
         noteFailure(error);
         await pause(fullJitterMs(failures, BACKOFF, random()));
@@ -144,13 +168,13 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
   }
 
   /** Takes the answer into account. Returns how publishing ended, if it did. */
-  function settle(request: AppendRequest, result: Answer): PublishEnd | undefined {
+  function settle(request: AppendRequest, result: Exclude<Answer, { type: 'claim_lost' }>): 'ended' | undefined {
     const nowMs = performance.now();
     switch (result.type) {
       case 'appended':
         confirmedSeq = result.headSeq;
         spool.confirm(result.headSeq, nowMs);
-        spool.forget(nowMs - leaseMs);
+        spool.forget(nowMs - keepMs);
         return request.outcome !== undefined ? 'ended' : undefined;
       case 'behind':
         // Also the answer to a batch that overlaps the log by a part, after a recheck: nothing was lost then.
@@ -161,8 +185,6 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
         confirmedSeq = result.headSeq;
         spool.rewind(result.headSeq, Date.now());
         return undefined;
-      case 'claim_lost':
-        return 'claim_lost';
       default:
         return assertNever(result);
     }
@@ -175,6 +197,12 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
     log.warn({ commandId, error: messageOf(error) }, 'output can not be stored, it waits in the spool');
   }
 
+  let tellEnded!: (end: PublishEnd) => void;
+  const done = new Promise<PublishEnd>((resolve) => {
+    tellEnded = resolve;
+  });
+  void publish().then(tellEnded);
+
   return {
     add(body) {
       // Dropped while Redis answers: the command is faster than its rate. Dropped while it does not: the spool is full.
@@ -184,9 +212,12 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
     get outputBytes() {
       return spool.outputBytes;
     },
-    done: publish(),
+    get ownerSessionId() {
+      return owner;
+    },
+    done,
     tick() {
-      spool.forget(performance.now() - leaseMs);
+      spool.forget(performance.now() - keepMs);
     },
     recheck() {
       spool.recheck();

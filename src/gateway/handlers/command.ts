@@ -66,6 +66,7 @@ export const killByRequest: Handler<'command.kill'> = async (node, { claims, ses
   const { id, record } = await findReadable(node.ports.commands, claims, params.commandId);
   const { signal, graceMs } = killParams(params, node.options.killGraceMs);
   const result = await killCommand(node.ports, id, record.snapshot.pool, { signal, graceMs, reason: 'cancelled' });
+  session.noteActivity();
   await node.ports.sessions.touch(session.sessionId, session.attachmentId);
   return { result };
 };

@@ -7,6 +7,7 @@ import type { Asker } from '../ask.js';
 import type { AttachedSession, AttachedSessionPorts, Delivery } from '../attached-session.js';
 import type { EventStreams } from '../event-streams.js';
 import type { GatewayOptions, GatewayPorts } from '../options.js';
+import type { Reasserter } from '../reassert.js';
 import type { Holding, SessionTable } from '../session-table.js';
 import type { TokenVerifier } from '../tokens.js';
 import type { Viewers } from '../viewers.js';
@@ -20,6 +21,7 @@ export interface Node {
   readonly asker: Asker;
   readonly verifier: TokenVerifier;
   readonly streams: EventStreams;
+  readonly reasserter: Reasserter;
   readonly attachedPorts: AttachedSessionPorts;
   readonly log: Log;
   readonly meter: Meter;

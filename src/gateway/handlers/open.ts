@@ -66,6 +66,14 @@ async function enter(
   }
 }
 
+/** What the node keeps so that it can say again what it holds (FAULTS R2). */
+const identityOf = (node: Node, generation: number, resumeToken: string, pageNonce: string | undefined) => ({
+  nodeId: node.nodeId,
+  generation,
+  resumeTokenHash: hashOf(resumeToken),
+  pageNonce: pageNonce ?? '',
+});
+
 function answerFor(
   node: Node,
   caller: Caller,
@@ -124,7 +132,8 @@ export const openSession: SessionlessHandler<'session.open'> = async (node, call
   });
   caller.setClaims(claims);
   if (params.batch) caller.useBatches();
-  holding.session.begin({ ...owned, fresh: true }, new Map());
+  const identity = identityOf(node, generation, resumeToken, params.pageNonce);
+  holding.session.begin({ ...owned, fresh: true, identity }, new Map());
   const commands = owned.commands.map(({ snapshot }) => snapshot);
   return answerFor(node, caller, holding, { resumeToken, generation, more: owned.more, commands });
 };
@@ -167,7 +176,8 @@ export const resumeSession: SessionlessHandler<'session.resume'> = async (node, 
   caller.setClaims(claims);
   if (params.batch) caller.useBatches();
   const cursors = new Map(Object.entries(params.cursors)) as Map<CommandId, number>;
-  holding.session.begin({ ...owned, fresh: false }, cursors);
+  const identity = identityOf(node, generation, params.resumeToken, params.pageNonce);
+  holding.session.begin({ ...owned, fresh: false, identity }, cursors);
   const commands = owned.commands.map((command) => resumedSnapshot(command, cursors));
   return answerFor(node, caller, holding, { resumeToken: params.resumeToken, generation, more: owned.more, commands });
 };

@@ -24,6 +24,8 @@ export const closeSession: Handler<'session.close'> = async (node, { caller, cla
     session.closing(false);
     throw new AppError('SESSION_IN_USE', 'another connection holds this session now');
   }
+  const held = session.held();
+  if (held !== undefined) node.reasserter.closed(held);
   // Nobody waits for their end: the wish is in the record of each.
   void killOwnerless(node.ports, result.toKill, node.options.killGraceMs);
   return { result: {}, afterwards: () => caller.delivery.end(CLOSE.SESSION_CLOSED, 'the session was closed') };
@@ -31,6 +33,7 @@ export const closeSession: Handler<'session.close'> = async (node, { caller, cla
 
 export const touchSession: Handler<'session.touch'> = async (node, { claims, session }) => {
   requireScope(claims, 'read');
+  session.noteActivity();
   await node.ports.sessions.touch(session.sessionId, session.attachmentId);
   return { result: {} };
 };

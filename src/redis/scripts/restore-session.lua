@@ -40,6 +40,6 @@ rev = math.max(rev, tonumber(ARGV[11])) + 1
 redis.call('HSET', KEYS[1], 'v', 1, 'principal', principal, 'state', 'live', 'node', ARGV[8], 'gen', gen, 'att', att,
   'old', old, 'rev', rev, 'hash', ARGV[9], 'nonce', ARGV[10], 'grace', 0, 'heir', '')
 -- Where it stood among its like; being restored is no activity (OW12).
-redis.call('ZADD', prefix .. ':sessions:' .. principal, 'GT', int(now - tonumber(ARGV[12])), sid)
+redis.call('ZADD', prefix .. ':sessions:' .. principal, 'NX', int(now - tonumber(ARGV[12])), sid)
 redis.call('SPUBLISH', prefix .. ':s:' .. sid, 'm ' .. att)
 return { 'restored', rev }
