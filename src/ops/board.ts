@@ -22,6 +22,12 @@ export function createBoard(queues: BoardQueues): { readonly plugin: OpsPlugin; 
   });
   return {
     async plugin(app) {
+      // The board's own switch misses routes (pausing every queue at once); a method that writes gets no further than here.
+      app.addHook('onRequest', async (request, reply) => {
+        if (!request.url.startsWith(BOARD_PATH) || request.method === 'GET' || request.method === 'HEAD') return;
+        const message = 'the board is read only: use the commands of Homing, which keep its rules';
+        await reply.code(405).send({ code: 'READ_ONLY', message, retryable: false });
+      });
       await app.register(serverAdapter.registerPlugin(), { prefix: BOARD_PATH });
     },
     show(pools) {
