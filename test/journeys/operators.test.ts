@@ -86,10 +86,10 @@ describe('the ops address', () => {
 
   it('has the figures of the catalogue, and the depth of each pool', async () => {
     const text = async () => (await ask('/metrics')).text();
-    await expect.poll(text, { timeout: 10_000 }).toContain('homing_queue_depth{pool="default"}');
+    await expect.poll(text, { timeout: 10_000 }).toContain('homing_pool_workers{pool="default"} 1');
     const figures = await text();
     expect(figures).toContain('homing_misdelivered_total 0');
-    expect(figures).toContain('homing_pool_workers{pool="default"} 1');
+    expect(figures).toContain('homing_queue_depth{pool="default"} 0');
     expect(figures).toContain('homing_redis_noeviction 1');
     expect((await ask('/metrics', { token: 'wrong' })).status).toBe(401);
   });
