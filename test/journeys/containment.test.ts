@@ -1,0 +1,90 @@
+/** What a dead, paused or returning worker leaves on its host, at both levels of containment. */
+
+import { readdirSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Cluster, startCluster } from '../support/cluster.js';
+import { expectComplete } from '../support/expect-tab.js';
+import { childrenOf, commandLine, isRunning } from '../support/processes.js';
+import { program } from '../support/test-worker.js';
+import { until } from '../support/wait.js';
+
+const LEASE_MS = 2_000;
+
+/** Processes that sleep this long, wherever they are. */
+const sleeping = (seconds: string) =>
+  readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => isRunning(pid) && commandLine(pid).endsWith(`sleep ${seconds}`));
+
+/** What is tried first is skipped, so that the host seems to offer less. */
+const ONLY_GROUP = {
+  file: 'worker/containment.js',
+  rule: 'const first = await findFirst(recipesFor(tools), works);',
+  off: 'const first = undefined;',
+};
+
+let figures = 0;
+const uniqueSeconds = () => String(700_000 + (process.pid % 10_000) * 10 + ++figures);
+
+describe.each(['pidns', 'group'] as const)('at containment %s', (level) => {
+  let cluster: Cluster;
+  beforeAll(async () => {
+    cluster = await startCluster({
+      env: { HOMING_LEASE_MS: String(LEASE_MS) },
+      ...(level === 'group' ? { without: { fences: [], switches: [ONLY_GROUP] } } : {}),
+    });
+  });
+  afterAll(() => cluster?.[Symbol.asyncDispose]());
+
+  it('[CO3][CO4] a worker that is killed leaves what the docs say, which at pidns is nothing, and one lost command', async () => {
+    const tab = await cluster.tab(0);
+    const [plain, hidden] = [uniqueSeconds(), uniqueSeconds()];
+    const ids = [await tab.run(program('plants.sh', plain)), await tab.run(program('plants.sh', hidden, 'hidden'))];
+    for (const id of ids) await tab.shows(id, 'planted');
+    const started = tab.entries(ids[0] as string).find(({ method }) => method === 'command.started');
+    expect(started?.params.containment).toBe(level);
+    expect(sleeping(plain).length).toBeGreaterThanOrEqual(5);
+    expect(sleeping(hidden).length).toBeGreaterThanOrEqual(6);
+
+    await cluster.worker(0).kill('SIGKILL');
+    await until('the planted processes to be gone', () => sleeping(plain).length === 0, 3_000);
+    // docs/containment.md: out of the group and without the environment, or gone.
+    const survivors = level === 'pidns' ? 0 : 1;
+    await until('no more than may survive', () => sleeping(hidden).length === survivors, 3_000);
+    for (const pid of sleeping(hidden)) process.kill(pid, 'SIGKILL');
+
+    for (const id of ids) {
+      expect((await tab.ended(id, LEASE_MS + 8_000)).params.outcome).toMatchObject({ reason: 'lost', code: null });
+      expectComplete(tab, id);
+    }
+    await cluster.worker(0).restart();
+  }, 60_000);
+
+  it('[CO3] a worker that was paused past its lease and goes on finds its claim gone, kills, and writes nothing', async () => {
+    const tab = await cluster.tab(0);
+    const seconds = uniqueSeconds();
+    const commandId = await tab.run(program('plants.sh', seconds));
+    await tab.shows(commandId, 'planted');
+    cluster.worker(0).signal('SIGSTOP');
+    const ended = await tab.ended(commandId, LEASE_MS + 10_000);
+    expect(ended.params.outcome.reason).toBe('lost');
+    expect(sleeping(seconds).length).toBeGreaterThanOrEqual(5);
+    cluster.worker(0).signal('SIGCONT');
+    await until('its processes to be gone', () => sleeping(seconds).length === 0);
+    const after = await tab.run({ argv: ['/bin/echo', 'alive'] });
+    await tab.ended(after, 20_000);
+    expectComplete(tab, commandId);
+    expect((await cluster.wholeLog(commandId)).filter(({ method }) => method === 'command.ended')).toHaveLength(1);
+  }, 60_000);
+
+  it('[CO4] a worker that stops leaves nothing of its own behind', async () => {
+    const worker = cluster.worker(0);
+    const own = () => childrenOf(worker.pid);
+    await until('its helpers', () => own().length > 0);
+    const before = own();
+    await worker.kill('SIGTERM');
+    await until('its helpers to be gone', () => before.every((pid) => !isRunning(pid)), 5_000);
+    await worker.restart();
+  }, 30_000);
+});
