@@ -12,6 +12,8 @@ const runFile = z.looseObject({
   url: z.string(),
   opsUrl: z.string(),
   token: z.string().optional(),
+  /** Of the Redis that it started itself. */
+  redisUrl: z.string().optional(),
 });
 
 /** What a running `homing up` says of itself. Holds tokens, so it is for its user alone. */

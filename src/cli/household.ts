@@ -145,7 +145,9 @@ async function startHousehold(
     const token = await signToken(jwtSecret, tokenRequest(settings), Date.now());
     const url = first?.url ?? '';
     const pids = children.map((child) => ({ name: child.name, pid: child.pid }));
-    writeRunFile(dataDir, { pid: process.pid, url, opsUrl: first?.opsUrl ?? '', token, adminToken, nodes, pids });
+    const own = household.redis === undefined ? {} : { redisUrl: household.redis.url };
+    const opsUrl = first?.opsUrl ?? '';
+    writeRunFile(dataDir, { pid: process.pid, url, opsUrl, token, adminToken, ...own, nodes, pids });
     return `${url}/#token=${token}`;
   };
   const announceAgain = () => {

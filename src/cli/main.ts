@@ -3,6 +3,7 @@
 import { Command, CommanderError } from 'commander';
 import { version } from '../ops/version.js';
 import { EXIT_OURS } from './arguments.js';
+import { doctorCommand } from './doctor.js';
 import { CliFault, EXIT, faultOf } from './fault.js';
 import { gatewayCommand } from './gateway.js';
 import { killCommand } from './kill.js';
@@ -34,6 +35,7 @@ function createProgram(): Command {
     killCommand(),
     sessionsCommand(),
     tokenCommand(),
+    doctorCommand(),
   ];
   for (const command of commands) program.addCommand(command.copyInheritedSettings(program));
   for (const command of [program, ...commands]) command.exitOverride();
