@@ -11,6 +11,7 @@ import { AppError, messageOf } from './errors.js';
 import { createGateway } from './gateway/gateway.js';
 import { createMeter } from './ops/meter.js';
 import { openOperators } from './ops/operators.js';
+import { createSecretBox } from './ops/secret-box.js';
 import { version } from './ops/version.js';
 import { makeNodeId, makeWorkerId, type NodeId, type WorkerId } from './protocol/ids.js';
 import { createQueueConsumer } from './queue/consumer.js';
@@ -26,6 +27,7 @@ import { createReassertion } from './redis/reassertion.js';
 import { createScripts } from './redis/scripts.js';
 import { createSessionDirectory } from './redis/session-directory.js';
 import { openHost } from './worker/host.js';
+import { createShim } from './worker/shim.js';
 import { createWorker } from './worker/worker.js';
 
 export { startEmbeddedRedis } from './redis/embedded-server.js';
@@ -64,6 +66,8 @@ export interface WorkerSurroundings extends NodeSurroundings {
   readonly defaultCwd: string;
   /** Shared by the workers of this host; the ledger of starts is in it. */
   readonly dataDir: string;
+  /** How to start `homing`, for commands that start commands: program and first arguments. */
+  readonly program: readonly string[];
 }
 
 /** How long Redis may take to answer at the start before that is a failure. */
@@ -90,7 +94,20 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
     const operators = openOperators({ ...core, log, chance });
     closers.add(() => operators.close());
     const gateway = createGateway(
-      { sessions, commands, feed, bus, presence, reassertion, queue, log, meter, chance, now: Date.now },
+      {
+        sessions,
+        commands,
+        feed,
+        bus,
+        presence,
+        reassertion,
+        queue,
+        log,
+        meter,
+        chance,
+        secrets: secretBoxOf(settings),
+        now: Date.now,
+      },
       {
         nodeId,
         version: version(),
@@ -156,6 +173,8 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
     });
     closers.add(() => host.close());
     const { containment, ledger, runAs, workRoot, sandbox } = host;
+    const shim = await createShim(surroundings.program);
+    closers.add(() => shim.close());
     const jobs = core.connect('queue-worker');
     const worker = createWorker(
       {
@@ -165,6 +184,8 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
         presence,
         reassertion: core.reassertion,
         bus,
+        secrets: secretBoxOf(settings),
+        shim,
         consume: (run) => createQueueConsumer({ redis: jobs, keys, pool, concurrency, log, run }),
         log,
         meter,
@@ -187,6 +208,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
         envAllow: settings.HOMING_ENV_ALLOW,
         hostEnv,
         defaultCwd,
+        gatewayUrl: settings.HOMING_GATEWAY_URL,
       },
     );
     closers.add(() => worker.close());
@@ -365,6 +387,9 @@ function builtWebApp(): string | undefined {
   const folder = fileURLToPath(new URL('web/', import.meta.url));
   return existsSync(join(folder, 'index.html')) ? folder : undefined;
 }
+
+const secretBoxOf = (settings: Settings) =>
+  createSecretBox(present([settings.HOMING_SECRET_KEY, settings.HOMING_SECRET_KEY_PREVIOUS]), chance);
 
 const present = (values: readonly (string | undefined)[]): string[] => values.filter((value) => value !== undefined);
 

@@ -17,6 +17,11 @@ const redisUrl = z
   .regex(REDIS_SCHEMES, 'must begin with redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://')
   .optional();
 
+const secretKey = z
+  .string()
+  .regex(/^[A-Za-z0-9+/_-]{43}=?$/, 'must be 32 bytes in base64, as from: openssl rand -base64 32')
+  .optional();
+
 export const settingsSchema = z.object({
   HOMING_REDIS_URL: redisUrl.describe('Redis for records, logs and channels'),
   HOMING_QUEUE_REDIS_URL: redisUrl.describe('Redis for the queues; the same one unless given'),
@@ -44,6 +49,8 @@ export const settingsSchema = z.object({
   HOMING_JWKS_URL: z.url().optional().describe('Where public keys for tokens are'),
   HOMING_JWT_ISSUER: optional.describe('Required iss of tokens'),
   HOMING_JWT_AUDIENCE: optional.describe('Required aud of tokens'),
+  HOMING_SECRET_KEY: secretKey.describe('Key for the secrets of commands: 32 bytes, base64'),
+  HOMING_SECRET_KEY_PREVIOUS: secretKey.describe('The key before, which still opens'),
   HOMING_ADMIN_TOKEN: z
     .string()
     .min(16, 'must have at least 16 characters')

@@ -1,7 +1,10 @@
 /** `homing worker`: one process that executes commands. */
+import { fileURLToPath } from 'node:url';
 import { Command } from 'commander';
 import { dataDirOf } from './data-dir.js';
 import { readSettings } from './settings.js';
+
+const MAIN = fileURLToPath(new URL('./main.js', import.meta.url));
 
 export function workerCommand(): Command {
   return new Command('worker')
@@ -16,7 +19,12 @@ export function workerCommand(): Command {
       const overrides = { HOMING_POOL: flags.pool, HOMING_CONCURRENCY: flags.concurrency };
       const settings = readSettings(process.env, overrides);
       const dataDir = dataDirOf(settings, process.env);
-      const surroundings = { hostEnv: process.env, defaultCwd: process.cwd(), dataDir };
+      const surroundings = {
+        hostEnv: process.env,
+        defaultCwd: process.cwd(),
+        dataDir,
+        program: [process.execPath, MAIN],
+      };
       // Only here: the client programs start faster without what a server needs.
       const [{ serve }, { startWorker }] = await Promise.all([import('./serve.js'), import('../compose.js')]);
       process.exitCode = await serve('worker', settings, (log, drainAsked) =>

@@ -150,6 +150,8 @@ export interface SubmitRequest extends Place {
   /** SHA-256, hex, over the canonical spec and origin: what makes two submits the same. */
   readonly specHash: string;
   readonly origin: SubmitOrigin;
+  /** The secrets of the spec, sealed; the spec itself has none. */
+  readonly sealedSecrets?: string;
 }
 
 export type SubmitResult =
@@ -191,6 +193,8 @@ export type ClaimResult =
       readonly createdAt: number;
       readonly startedAt: number;
       readonly headSeq: number;
+      /** As it was submitted. */
+      readonly sealedSecrets?: string;
       /** Asked for before the start: end at once with this, do not spawn. */
       readonly kill?: KillRequest;
     }
@@ -548,6 +552,17 @@ export interface QueueConsumer {
   /** Takes no more jobs; resolves when the running ones are over or `timeoutMs` has passed. */
   pause(): Promise<void>;
   close(): Promise<void>;
+}
+
+// ----------------------------------------------------------------------------------------------------------- secrets
+
+/** Secrets of commands on their way through Redis (CO10): encrypted, and bound to their command. */
+export interface SecretBox {
+  seal(commandId: CommandId, secrets: Readonly<Record<string, string>>): string;
+  /** @throws Error with a sentence, for what was sealed with an unknown key or for another command */
+  open(commandId: CommandId, sealed: string): Record<string, string>;
+  /** The same for the same secrets, and worth nothing without the key. */
+  fingerprint(secrets: Readonly<Record<string, string>>): string;
 }
 
 // --------------------------------------------------------------------------------------------------------------- ops

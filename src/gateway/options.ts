@@ -10,6 +10,7 @@ import type {
   Presence,
   QueueProducer,
   Reassertion,
+  SecretBox,
   SessionDirectory,
 } from '../domain/ports.js';
 import type { NodeId } from '../protocol/ids.js';
@@ -26,6 +27,8 @@ export interface GatewayPorts {
   /** `dump` gives the text of `/metrics`, where there is one. */
   readonly meter: Meter & { dump?(): string | Promise<string> };
   readonly chance: Chance;
+  /** Absent without a key: commands with secrets are refused. */
+  readonly secrets?: SecretBox | undefined;
   /** Milliseconds since 1970. */
   now(): number;
 }

@@ -1,7 +1,15 @@
 /** From a parsed spec to a stored, queued command; the same for every door (CO1, FAULTS Q2, S2). */
 import { createHash } from 'node:crypto';
 import { describeJob } from '../domain/job.js';
-import type { CommandStore, Place, Presence, QueueProducer, SubmitOrigin, SubmitResult } from '../domain/ports.js';
+import type {
+  CommandStore,
+  Place,
+  Presence,
+  QueueProducer,
+  SecretBox,
+  SubmitOrigin,
+  SubmitResult,
+} from '../domain/ports.js';
 import { unsupportedField } from '../domain/supported.js';
 import { AppError, messageOf } from '../errors.js';
 import { type CommandId, makeCommandId } from '../protocol/ids.js';
@@ -11,7 +19,7 @@ import type { Claims } from '../protocol/token.js';
 import { requireScope } from './access.js';
 import type { GatewayPorts } from './options.js';
 
-export interface SubmitPorts extends Pick<GatewayPorts, 'log' | 'meter' | 'chance'> {
+export interface SubmitPorts extends Pick<GatewayPorts, 'log' | 'meter' | 'chance' | 'secrets'> {
   readonly commands: CommandStore;
   readonly presence: Presence;
   readonly queue: QueueProducer;
@@ -51,7 +59,7 @@ export function commandIdFor(place: Place, idempotencyKey: string | undefined, c
  * What makes two submits the same: the spec, and the origin where the caller named one. The session of a connection is
  * left out: a page that lost its session and retries over a new one asks for the same command.
  */
-function specHashOf(spec: CommandSpec, origin: SubmitOrigin): string {
+function specHashOf(spec: object, origin: SubmitOrigin): string {
   const named = origin.type === 'named' ? origin.sessionId : origin.type === 'inherited' ? origin.parentCommandId : '';
   return sha256(JSON.stringify(canonical(spec)), named).toString('hex');
 }
@@ -66,6 +74,17 @@ export function checkSpec(claims: Claims, spec: CommandSpec): void {
   if (unsupported !== undefined) {
     throw new AppError(unsupported.code, unsupported.message, { field: unsupported.field });
   }
+}
+
+/** @throws AppError SECRETS_UNAVAILABLE */
+function sealSecrets(box: SecretBox | undefined, commandId: CommandId, secrets: CommandSpec['secrets']) {
+  if (secrets === undefined || Object.keys(secrets).length === 0) return undefined;
+  if (box === undefined) {
+    throw new AppError('SECRETS_UNAVAILABLE', 'secrets: HOMING_SECRET_KEY is not set here, so they could not be kept', {
+      field: 'secrets',
+    });
+  }
+  return { text: box.seal(commandId, secrets), fingerprint: box.fingerprint(secrets) };
 }
 
 export type Accepted = Extract<SubmitResult, { type: 'accepted' }>;
@@ -85,11 +104,19 @@ export async function submitCommand(
 ): Promise<Accepted> {
   const { commands, presence, queue, log, meter } = ports;
   const { place, commandId, origin } = request;
-  const { idempotencyKey: _, ...spec } = request.spec;
+  const { idempotencyKey: _, secrets, ...spec } = request.spec;
+  const sealed = sealSecrets(ports.secrets, commandId, secrets);
   const delayMs = spec.delayMs ?? 0;
   // Intent before record: should this process die after the submit, the reconciler adds the job (S2, Q1).
   await presence.noteDue(`queued:${commandId}`, delayMs + FIRST_CHECK_MS);
-  const result = await commands.submit({ ...place, commandId, spec, specHash: specHashOf(spec, origin), origin });
+  const result = await commands.submit({
+    ...place,
+    commandId,
+    spec,
+    specHash: specHashOf({ ...spec, secrets: sealed?.fingerprint }, origin),
+    origin,
+    ...(sealed === undefined ? {} : { sealedSecrets: sealed.text }),
+  });
   switch (result.type) {
     case 'conflict':
       throw new AppError('IDEMPOTENCY_CONFLICT', 'this idempotency key was used for another command', {

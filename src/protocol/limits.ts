@@ -17,6 +17,8 @@ export const LIMITS = {
   maxArgs: 4_096,
   maxEnv: 1_024,
   maxCwdBytes: 4_096,
+  /** Values of `secrets` together. */
+  maxSecretBytes: 64 * 1024,
   maxIdempotencyKeyChars: 255,
   maxLabels: 16,
   maxLabelNameChars: 64,

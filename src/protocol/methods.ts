@@ -21,7 +21,8 @@ const seq = z.int().min(0);
 
 export const conversationName = z
   .string()
-  .regex(LIMITS.conversation, 'must be 1 to 128 characters of A-Z a-z 0-9 . _ : -');
+  .regex(LIMITS.conversation, 'must be 1 to 128 characters of A-Z a-z 0-9 . _ : -')
+  .describe('1 to 128 characters of A-Z a-z 0-9 . _ : -');
 
 export const poolName = z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, 'must be 1 to 64 characters of A-Z a-z 0-9 _ -');
 
@@ -32,24 +33,36 @@ export const commandSpec = z
       .array(text(LIMITS.maxArgBytes * 2))
       .min(1)
       .max(LIMITS.maxArgs)
-      .optional(),
-    script: text(1024 * 1024).optional(),
-    shell: text(LIMITS.maxCwdBytes).optional(),
-    cwd: text(LIMITS.maxCwdBytes).optional(),
+      .optional()
+      .describe('program and arguments; this or `script`'),
+    script: text(1024 * 1024)
+      .optional()
+      .describe('text for the shell; this or `argv`'),
+    shell: text(LIMITS.maxCwdBytes).optional().describe('what runs `script`; /bin/sh unless given'),
+    cwd: text(LIMITS.maxCwdBytes).optional().describe('folder it starts in'),
     env: z
       .record(envName, text(LIMITS.maxArgBytes * 2))
       .refine((env) => Object.keys(env).length <= LIMITS.maxEnv, `must have at most ${LIMITS.maxEnv} variables`)
       .optional(),
-    secrets: z.record(envName, text(LIMITS.maxArgBytes)).optional(),
-    stdin: z.enum(['none', 'pipe']).default('none'),
+    secrets: z
+      .record(envName, text(LIMITS.maxSecretBytes))
+      .refine(
+        (secrets) => new TextEncoder().encode(Object.values(secrets).join('')).length <= LIMITS.maxSecretBytes,
+        `must have at most ${LIMITS.maxSecretBytes} bytes of values together`,
+      )
+      .optional(),
+    stdin: z.enum(['none', 'pipe']).default('none').describe('`pipe`: it is written with `command.write`'),
     pty: z.object({ cols: z.int().min(1).max(1000), rows: z.int().min(1).max(1000) }).optional(),
-    streams: z.enum(['merged', 'split']).default('merged'),
+    streams: z
+      .enum(['merged', 'split'])
+      .default('merged')
+      .describe('`merged`: one pipe, in the true order; `split`: told apart, the order between the two is lost'),
     timeouts: z
       .object({
-        queueMs: positiveMs.optional(),
+        queueMs: positiveMs.optional().describe('how long it may wait for a worker, after its delay'),
         runMs: positiveMs.optional(),
-        idleMs: positiveMs.optional(),
-        graceMs: z.int().min(0).max(600_000).optional(),
+        idleMs: positiveMs.optional().describe('how long it may print nothing'),
+        graceMs: z.int().min(0).max(600_000).optional().describe('kill grace: between the signal and SIGKILL'),
       })
       .default({}),
     notify: z
@@ -61,11 +74,14 @@ export const commandSpec = z
           .max(LIMITS.maxWatchPatterns)
           .optional(),
         heartbeatMs: z.int().min(60_000).optional(),
-        webhook: z.url('must be a URL').optional(),
+        webhook: z
+          .url('must be a URL')
+          .optional()
+          .describe('is sent the outcome, signed; the server must allow the address'),
       })
       .optional(),
     pool: poolName.default('default'),
-    priority: z.int().min(1).max(100).default(50),
+    priority: z.int().min(1).max(100).default(50).describe('1 is first'),
     delayMs: z.int().min(0).max(LIMITS.maxTimeoutMs).optional(),
     labels: z
       .record(z.string().min(1).max(LIMITS.maxLabelNameChars), z.string().max(LIMITS.maxLabelValueChars))
@@ -74,11 +90,19 @@ export const commandSpec = z
         `must have at most ${LIMITS.maxLabels} labels`,
       )
       .optional(),
-    idempotencyKey: z.string().min(1).max(LIMITS.maxIdempotencyKeyChars).optional(),
-    onOwnerGone: z.enum(['adopt', 'park', 'kill']).default('adopt'),
-    detached: z.boolean().default(false),
+    idempotencyKey: z
+      .string()
+      .min(1)
+      .max(LIMITS.maxIdempotencyKeyChars)
+      .optional()
+      .describe('makes a repeat the same command'),
+    onOwnerGone: z
+      .enum(['adopt', 'park', 'kill'])
+      .default('adopt')
+      .describe('when its owner closes: it goes to another session of the principal, to nobody by itself, or ends'),
+    detached: z.boolean().default(false).describe('a child that outlives its parent command'),
     containment: z.enum(['pidns']).optional(),
-    leftovers: z.enum(['reap', 'keep']).default('reap'),
+    leftovers: z.enum(['reap', 'keep']).default('reap').describe('processes that it leaves behind'),
     resources: z
       .object({
         cpuSeconds: z.number().positive().optional(),
@@ -105,8 +129,12 @@ export const submitBody = z.intersection(
   commandSpec,
   z.object({
     conversation: conversationName,
-    originSessionId: z.string().max(128).optional(),
-    principal: z.string().min(1).max(256).optional(),
+    originSessionId: z
+      .string()
+      .max(128)
+      .optional()
+      .describe('the tab it is for; another principal’s only with the scope `delegate`'),
+    principal: z.string().min(1).max(256).optional().describe('whose it is; another’s only with the scope `delegate`'),
   }),
 );
 
@@ -119,7 +147,7 @@ export const methods = {
   'session.open': z.object({
     conversation: conversationName,
     token: z.string().max(16_384).optional(),
-    pageNonce: opaque.optional(),
+    pageNonce: opaque.optional().describe('made at page load, kept in memory only: tells a duplicated tab apart'),
     batch: z.boolean().default(false),
     client: z.string().max(256).optional(),
   }),
@@ -129,7 +157,7 @@ export const methods = {
     token: z.string().max(16_384).optional(),
     pageNonce: opaque.optional(),
     batch: z.boolean().default(false),
-    cursors: cursors.default({}),
+    cursors: cursors.default({}).describe('the last seq received of each command'),
   }),
   'session.close': z.object({}),
   'session.touch': z.object({}),
@@ -165,7 +193,7 @@ export const methods = {
   }),
   'command.write': z.object({
     commandId,
-    offset: seq,
+    offset: seq.describe('of the first byte, in all that is written to it'),
     data: z.string().optional(),
     base64: z.base64().optional(),
     eof: z.boolean().optional(),

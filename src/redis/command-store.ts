@@ -169,6 +169,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
           request.spec.pty === undefined ? '' : sizeText(request.spec.pty),
           request.spec.detached ? 1 : 0,
           LIMITS.maxDepth,
+          request.sealedSecrets ?? '',
         ],
       )) as
         | ['accepted', CommandSnapshot['state'], SessionId | '', number, number, SessionId | '']
@@ -205,6 +206,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
             number,
             number,
             string,
+            string,
           ];
       if (answer[0] === 'refused') return { type: 'refused', state: answer[1] };
       const [
@@ -220,6 +222,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         startedAt,
         headSeq,
         kill,
+        sealed,
       ] = answer;
       const wish = readKill(keys.command(commandId), kill);
       return {
@@ -232,6 +235,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         createdAt,
         startedAt,
         headSeq,
+        ...(sealed === '' ? {} : { sealedSecrets: sealed }),
         ...(wish === undefined ? {} : { kill: wish }),
       };
     },

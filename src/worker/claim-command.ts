@@ -15,6 +15,7 @@ export async function claimCommand(
   control: RunControl,
   commandId: CommandId,
   claimId: ClaimId,
+  tokenHash: string,
   log: Log,
 ): Promise<ClaimResult | undefined> {
   for (let attempt = 0; ; attempt++) {
@@ -23,7 +24,7 @@ export async function claimCommand(
     try {
       // Intent before record: whoever judges this worker dead must find the command (S2).
       await presence.noteWorkerCommand(workerId, commandId);
-      const claim = await store.claim(commandId, claimId, workerId, containment.level);
+      const claim = await store.claim(commandId, claimId, workerId, containment.level, tokenHash);
       // An answer that took long may be out of date: this worker may have been judged dead meanwhile.
       if (claim.type === 'refused' || performance.now() - askedAtMs < leaseMs / 2) return claim;
     } catch (error) {

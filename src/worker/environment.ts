@@ -6,8 +6,16 @@ export interface EnvironmentInput {
   readonly allow: string;
   readonly hostEnv: Readonly<Record<string, string | undefined>>;
   readonly spec: CommandSpec;
+  /** Win over values that are not secret. */
+  readonly secrets: Readonly<Record<string, string>>;
   readonly commandId: string;
   readonly originSessionId: string | null;
+  /** With what it starts further commands: its token, a node, and the folder that has `homing`. */
+  readonly inside: {
+    readonly token: string;
+    readonly url?: string | undefined;
+    readonly folder?: string | undefined;
+  };
   /** By which a worker of this host finds what a dead one left behind. */
   readonly mark: { readonly name: string; readonly value: string };
   /** What a login of another user would set. */
@@ -16,6 +24,7 @@ export interface EnvironmentInput {
 
 /** Programs that hold their output back when it goes to a pipe would look stuck. */
 const UNBUFFERED = { PYTHONUNBUFFERED: '1' };
+const DEFAULT_PATH = '/usr/local/bin:/usr/bin:/bin';
 /** Others can not be passed through a shell. */
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
@@ -26,12 +35,21 @@ export function commandEnvironment(input: EnvironmentInput): Record<string, stri
     (variable): variable is [string, string] =>
       variable[1] !== undefined && NAME.test(variable[0]) && patterns.some((pattern) => matches(pattern, variable[0])),
   );
-  const { HOMING_SESSION_ID: _, ...asked } = input.spec.env ?? {};
-  return {
+  const { HOMING_SESSION_ID: _session, HOMING_TOKEN: _token, HOMING_URL: _url, ...asked } = input.spec.env ?? {};
+  const { token, url, folder } = input.inside;
+  const env: Record<string, string> = {
     ...UNBUFFERED,
     ...Object.fromEntries(allowed),
     ...input.login,
     ...asked,
+    ...input.secrets,
+  };
+  return {
+    ...env,
+    // At the end, so that nothing of the command's own is hidden by it.
+    ...(folder === undefined ? {} : { PATH: `${env.PATH ?? DEFAULT_PATH}:${folder}` }),
+    HOMING_TOKEN: token,
+    ...(url === undefined ? {} : { HOMING_URL: url }),
     [input.mark.name]: input.mark.value,
     HOMING_COMMAND_ID: input.commandId,
     ...(input.originSessionId === null ? {} : { HOMING_SESSION_ID: input.originSessionId }),

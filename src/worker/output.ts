@@ -4,14 +4,18 @@
  * - The first bytes after a quiet time go at once, what follows within 16 ms goes together, 32 KiB go at once.
  * - Reading is never stopped for anyone downstream; each pipe is read into one buffer that is used again and again, so a
  *   flood makes no garbage here.
+ * - Secrets are masked before anything else sees the bytes (CO10).
  * - A chunk never ends inside a UTF-8 character, unless it is the very last.
  */
 import { Socket } from 'node:net';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { CHUNK_BYTES, type Chunker, createChunker } from '../domain/chunker.js';
+import type { Mask, MaskStream } from '../domain/mask.js';
 import type { OutputSource } from './process.js';
 
 const COALESCE_MS = 16;
+/** What may be the beginning of a secret waits this long for the rest. */
+const MASK_IDLE_MS = 250;
 const READ_BYTES = 64 * 1024;
 const LOOK_EVERY_MS = 10;
 /** A terminal has no end while we hold it open, so quiet must do: what was written comes within a few ms. */
@@ -28,6 +32,7 @@ export interface Output {
 
 interface Stream {
   readonly name: OutputSource['stream'];
+  readonly mask: MaskStream;
   readonly chunker: Chunker;
   readonly socket: Socket;
   ended: boolean;
@@ -39,6 +44,7 @@ interface Stream {
  */
 export function createOutput(
   sources: readonly OutputSource[],
+  mask: Pick<Mask, 'stream'>,
   sink: (stream: OutputSource['stream'], bytes: Uint8Array) => void,
   allocate: (bytes: number) => Uint8Array,
 ): Output {
@@ -46,10 +52,12 @@ export function createOutput(
   let lastByteAtMs = performance.now();
   let flushedAtMs = Number.NEGATIVE_INFINITY;
   let timer: NodeJS.Timeout | undefined;
+  let idleTimer: NodeJS.Timeout | undefined;
 
   const streams: Stream[] = sources.map((source) => {
     const stream: Stream = {
       name: source.stream,
+      mask: mask.stream(),
       chunker: createChunker(CHUNK_BYTES, allocate),
       socket: read(
         source,
@@ -66,14 +74,32 @@ export function createOutput(
   function take(stream: Stream, bytes: Uint8Array): void {
     if (closed) return;
     lastByteAtMs = performance.now();
-    for (const chunk of stream.chunker.push(bytes)) sink(stream.name, chunk);
+    pass(stream, stream.mask.push(bytes));
+    if (stream.mask.heldBytes > 0 && idleTimer === undefined) idleTimer = setTimeout(showHeld, MASK_IDLE_MS);
     if (stream.chunker.waitingBytes === 0 || timer !== undefined) return;
     const waitMs = flushedAtMs + COALESCE_MS - lastByteAtMs;
     if (waitMs <= 0) flush();
     else timer = setTimeout(flush, waitMs);
   }
 
+  function pass({ name, chunker }: Stream, shown: readonly Uint8Array[]): void {
+    for (const bytes of shown) for (const chunk of chunker.push(bytes)) sink(name, chunk);
+  }
+
+  /** A prompt that begins like a secret must not look stuck. */
+  function showHeld(): void {
+    idleTimer = undefined;
+    const quietMs = performance.now() - lastByteAtMs;
+    if (quietMs < MASK_IDLE_MS) {
+      idleTimer = setTimeout(showHeld, MASK_IDLE_MS - quietMs + 1);
+      return;
+    }
+    for (const stream of streams) pass(stream, stream.mask.idle());
+    flush();
+  }
+
   function flush(): void {
+    clearTimeout(timer);
     timer = undefined;
     flushedAtMs = performance.now();
     for (const stream of streams) {
@@ -101,11 +127,13 @@ export function createOutput(
     close() {
       if (closed) return;
       clearTimeout(timer);
+      clearTimeout(idleTimer);
       for (const source of sources) if (source.stream === 'pty') source.pty.close();
-      for (const { name, chunker, socket } of streams) {
-        const chunk = chunker.end();
-        if (chunk !== undefined) sink(name, chunk);
-        socket.destroy();
+      for (const stream of streams) {
+        pass(stream, stream.mask.end());
+        const chunk = stream.chunker.end();
+        if (chunk !== undefined) sink(stream.name, chunk);
+        stream.socket.destroy();
       }
       closed = true;
     },

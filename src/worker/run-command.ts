@@ -14,6 +14,7 @@ import { messageOf } from '../errors.js';
 import { type ClaimId, type CommandId, makeClaimId } from '../protocol/ids.js';
 import { type Admission, admit } from './admission.js';
 import { claimCommand } from './claim-command.js';
+import { makeCommandToken } from './confidential.js';
 import type { Place } from './containment.js';
 import { watchEndings } from './endings.js';
 import { commandEnvironment } from './environment.js';
@@ -42,7 +43,8 @@ export async function runCommand(
 ): Promise<void> {
   const log = ports.log.child({ commandId });
   const claimId = makeClaimId(ports.chance.bytes(16));
-  const claim = await claimCommand(ports, options, control, commandId, claimId, log);
+  const token = makeCommandToken(commandId, ports.chance);
+  const claim = await claimCommand(ports, options, control, commandId, claimId, token.hash, log);
   if (claim === undefined) return;
   if (claim.type === 'refused') {
     log.info({ state: claim.state }, 'command is not ours to run');
@@ -50,7 +52,7 @@ export async function runCommand(
     return;
   }
 
-  const run = openRun(ports, options, control, commandId, claimId, claim);
+  const run = openRun(ports, options, control, commandId, claimId, token, claim);
   let published: PublishEnd = 'closed';
   try {
     const ending = await execute(run);
@@ -92,7 +94,7 @@ async function execute(run: Run): Promise<Ending | 'claim_lost'> {
     containment: run.ports.containment.level,
     ...(run.claim.originClosed ? { originClosed: true } : {}),
   });
-  const output = createOutput(process.outputs, run.takeOutput, run.allocate);
+  const output = createOutput(process.outputs, run.confidential.mask, run.takeOutput, run.allocate);
   const race = createEndRace();
   const terminator = createTerminator(process.tree);
   const endings = watchEndings(run, process, output, race, terminator);
@@ -115,8 +117,16 @@ const NOT_STARTED: Exit = { code: null, signal: null };
 type Placed = { readonly type: 'placed'; readonly place: Place; readonly cwd: string };
 
 /** Everything that must be settled before a process may be: why it will not be, or where it goes. */
-async function causeOrPlace({ claim, claimId, commandId, options, ports }: Run): Promise<EndCause | Placed> {
+async function causeOrPlace({
+  claim,
+  claimId,
+  commandId,
+  confidential,
+  options,
+  ports,
+}: Run): Promise<EndCause | Placed> {
   if (claim.kill !== undefined) return { type: 'kill', request: claim.kill };
+  if (confidential.type === 'refused') return { type: 'refused', error: confidential.error };
   const admission: Admission = await admit(claim.spec, { ...options, containment: ports.containment });
   if (admission.type === 'refused') return admission;
   const { cwd, profile } = admission;
@@ -150,12 +160,15 @@ async function noteStart(
   }
 }
 
-function start({ claim, options, ports, commandId }: Run, place: Place, cwd: string): Promise<StartResult> {
+function start(run: Run, place: Place, cwd: string): Promise<StartResult> {
+  const { claim, options, ports, commandId, token, confidential } = run;
   const { spec, originSessionId } = claim;
   const { envAllow: allow, hostEnv, runAs } = options;
   const { mark } = ports.containment;
   const login = runAs?.env;
-  const env = commandEnvironment({ allow, hostEnv, spec, commandId, originSessionId, mark, login });
+  const secrets = confidential.type === 'known' ? confidential.secrets : {};
+  const inside = { token: token.text, url: options.gatewayUrl, folder: ports.shim?.folder };
+  const env = commandEnvironment({ allow, hostEnv, spec, secrets, commandId, originSessionId, inside, mark, login });
   const limits = ulimitsFor(spec.resources ?? {});
   const request = { spec, cwd, env, place, mark: `HOMING_COMMAND_ID=${commandId}`, limits, runAs };
   return startProcess(request, ports.pipes);

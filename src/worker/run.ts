@@ -1,7 +1,16 @@
 /** What a worker has for one command while it runs it, and what the steps of `run-command` hand to each other. */
 import { CHUNK_BYTES } from '../domain/chunker.js';
 import type { Ending } from '../domain/outcome.js';
-import type { Chance, ClaimResult, CommandStore, Log, Meter, Presence, Reassertion } from '../domain/ports.js';
+import type {
+  Chance,
+  ClaimResult,
+  CommandStore,
+  Log,
+  Meter,
+  Presence,
+  Reassertion,
+  SecretBox,
+} from '../domain/ports.js';
 import type { SandboxProfile } from '../domain/sandbox.js';
 import { createTail } from '../domain/tail.js';
 import type { Outcome, OutputStream } from '../protocol/entries.js';
@@ -9,6 +18,7 @@ import type { ClaimId, CommandId, WorkerId } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import { createBlocks } from './blocks.js';
 import type { Claims } from './claims.js';
+import { type CommandToken, type Confidential, openConfidential } from './confidential.js';
 import type { Containment } from './containment.js';
 import { type HeldRecord, keepRecord } from './held-record.js';
 import type { KeptRuns } from './kept-runs.js';
@@ -16,6 +26,7 @@ import type { Ledger } from './ledger.js';
 import type { PipePool } from './pipes.js';
 import { createPublisher, type Publisher } from './publisher.js';
 import type { RunAs } from './run-as.js';
+import type { Shim } from './shim.js';
 
 export interface RunPorts {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin'>;
@@ -29,6 +40,10 @@ export interface RunPorts {
   readonly log: Log;
   readonly meter: Meter;
   readonly chance: Chance;
+  /** Absent without a key: commands with secrets are refused. */
+  readonly secrets?: Pick<SecretBox, 'open'> | undefined;
+  /** Where commands find `homing`. */
+  readonly shim?: Pick<Shim, 'folder'> | undefined;
 }
 
 export interface RunOptions {
@@ -44,6 +59,8 @@ export interface RunOptions {
   readonly hostEnv: Readonly<Record<string, string | undefined>>;
   /** Where commands run that do not say where. */
   readonly defaultCwd: string;
+  /** Where commands find a node; without it they get no address. */
+  readonly gatewayUrl?: string | undefined;
   /** Folder that the working folder of a command must not leave; also where commands run that do not say where. */
   readonly workRoot?: string | undefined;
   /** Sandbox profile that every command has at least. */
@@ -70,6 +87,8 @@ export interface Run {
   readonly commandId: CommandId;
   readonly claimId: ClaimId;
   readonly claim: Claimed;
+  readonly token: CommandToken;
+  readonly confidential: Confidential;
   readonly publisher: Publisher;
   readonly record: HeldRecord;
   /** Takes a chunk of output into the tail and the spool. */
@@ -88,8 +107,10 @@ export function openRun(
   control: RunControl,
   commandId: CommandId,
   claimId: ClaimId,
+  token: CommandToken,
   claim: Claimed,
 ): Run {
+  const confidential = openConfidential(ports.secrets, commandId, token, claim.sealedSecrets);
   const beganAtMs = performance.now();
   const blocks = createBlocks(CHUNK_BYTES, Math.ceil(options.spoolBytes / CHUNK_BYTES));
   const tail = createTail(LIMITS.tailChars);
@@ -123,6 +144,8 @@ export function openRun(
     commandId,
     claimId,
     claim,
+    token,
+    confidential,
     publisher,
     record,
     takeOutput(stream, bytes) {
@@ -137,6 +160,7 @@ export function openRun(
     allocate: blocks.allocate,
     outcomeOf: (ending) => ({
       ...ending,
+      ...(ending.error === undefined ? {} : { error: confidential.mask.text(ending.error) }),
       durationMs: Math.round(performance.now() - beganAtMs),
       outputBytes: publisher.outputBytes,
       tail: tail.text(),

@@ -29,10 +29,10 @@ import { createKeptRuns } from './kept-runs.js';
 import type { Ledger } from './ledger.js';
 import { closePipe, createPipePool } from './pipes.js';
 import { REWIND_LEAST_MS } from './publisher.js';
-import type { RunOptions } from './run.js';
+import type { RunOptions, RunPorts } from './run.js';
 import { runCommand } from './run-command.js';
 
-export interface WorkerPorts {
+export interface WorkerPorts extends Pick<RunPorts, 'secrets' | 'shim'> {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin' | 'checkClaims' | 'get' | 'endWithoutWorker'>;
   readonly presence: Presence;
   readonly reassertion: Pick<Reassertion, 'recordOf' | 'command'>;

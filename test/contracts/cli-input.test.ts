@@ -79,7 +79,7 @@ describe('homing run --pty', () => {
     const script =
       'stty size; echo $TERM; trap "echo interrupted" INT; trap "stty size" WINCH; while :; do read line && echo "line $line" && [ "$line" = end ] && exit 4; done';
     using run = inTestTerminal(['run', '--pty', '--', 'sh', '-c', script]);
-    await until('the size', () => /27 91\r\nxterm\r\n/.test(run.screen()));
+    await until('the size', () => /27 91\s+xterm\s/.test(run.screen()));
     run.pty.resize({ cols: 60, rows: 20 });
     await until('the new size', () => run.screen().includes('20 60'));
     await run.type('\x03');

@@ -129,6 +129,7 @@ export async function submit(
   spec: Partial<CommandSpecInput> = {},
   place = placeOf(),
   commandId?: CommandId,
+  sealedSecrets?: string,
 ) {
   const at = typeof origin === 'object' && 'tab' in origin ? origin.tab.place : place;
   const id = commandId ?? newCommandId(at);
@@ -138,6 +139,7 @@ export async function submit(
     commandId: id,
     spec: parsed,
     specHash: createHash('sha256').update(JSON.stringify(parsed)).digest('hex'),
+    ...(sealedSecrets === undefined ? {} : { sealedSecrets }),
     origin:
       origin === 'none'
         ? { type: 'none' }

@@ -15,7 +15,7 @@ import { createEventBus } from '../../src/redis/event-bus.js';
 import { createReassertion } from '../../src/redis/reassertion.js';
 import type { ContainmentLevel } from '../../src/worker/containment.js';
 import { type HostOptions, openHost } from '../../src/worker/host.js';
-import { createWorker, type WorkerOptions } from '../../src/worker/worker.js';
+import { createWorker, type WorkerOptions, type WorkerPorts } from '../../src/worker/worker.js';
 import { MARKER } from './processes.js';
 import { chance, openTab, type Stores, silentLog, submit } from './stores.js';
 import { within } from './wait.js';
@@ -61,11 +61,15 @@ async function openTestHost(id: string, { level = 'pidns', ...options }: TestHos
   };
 }
 
+/** What further a worker may have. */
+type MorePorts = Pick<WorkerPorts, 'secrets' | 'shim'>;
+
 export async function startWorkerOn(
   stores: Stores,
   url: string,
   options: Partial<WorkerOptions> = {},
   hostOptions: TestHost = {},
+  more: MorePorts = {},
 ) {
   const workerId = makeWorkerId(randomBytes(16));
   const host = await openTestHost(workerId, hostOptions);
@@ -98,6 +102,7 @@ export async function startWorkerOn(
       log: silentLog,
       meter,
       chance,
+      ...more,
     },
     {
       workerId,

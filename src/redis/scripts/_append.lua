@@ -68,4 +68,5 @@ local function finish(outcome, retention_ms, trace_key, stdin_key)
   redis.call('PEXPIRE', KEYS[3], ttl)
   redis.call('PEXPIRE', trace_key, ttl)
   redis.call('UNLINK', stdin_key)
+  redis.call('HDEL', KEYS[1], 'sealed')
 end

@@ -2,7 +2,7 @@
 -- Queued -> running for one attempt (CO2). The same claim id again gives the same answer (F1).
 -- KEYS[1] cmd hash
 -- ARGV[1] claim id  [2] worker id  [3] containment  [4] digest of the token its process gets, or ''
--- Returns {'claimed', spec, tenant, conversation, principal, origin, origin closed 0|1, owner, created, started, head, kill or ''}
+-- Returns {'claimed', spec, tenant, conversation, principal, origin, origin closed 0|1, owner, created, started, head, kill or '', sealed or ''}
 --       | {'refused', state or 'missing'}
 -- @include _clock.lua
 local c = redis.call('HMGET', KEYS[1], 'state', 'claim')
@@ -13,5 +13,6 @@ elseif c[1] ~= 'running' or c[2] ~= ARGV[1] then
   return { 'refused', c[1] } -- fence: claim
 end
 local f = redis.call('HMGET', KEYS[1], 'spec', 'tenant', 'conversation', 'principal', 'origin', 'oclosed', 'owner', 'created',
-  'started', 'head', 'kill')
-return { 'claimed', f[1], f[2], f[3], f[4], f[5], tonumber(f[6]), f[7], tonumber(f[8]), tonumber(f[9]), tonumber(f[10]), f[11] or '' }
+  'started', 'head', 'kill', 'sealed')
+return { 'claimed', f[1], f[2], f[3], f[4], f[5], tonumber(f[6]), f[7], tonumber(f[8]), tonumber(f[9]), tonumber(f[10]), f[11] or '',
+  f[12] or '' }

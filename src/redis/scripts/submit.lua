@@ -4,7 +4,7 @@
 -- ARGV[1] tag prefix  [2] command id  [3] tenant  [4] conversation  [5] principal  [6] spec, JSON  [7] spec hash
 --      [8] 'connection' | 'named' | 'none' | 'inherited'  [9] origin session id or ''  [10] attachment id or ''
 --      [11] onOwnerGone  [12] parent command id or ''  [13] 'open' when it has a stdin, else ''
---      [14] size of its terminal, '<cols> <rows>', or ''  [15] 1 when it outlives its parent, else 0  [16] most depth
+--      [14] size of its terminal, '<cols> <rows>', or ''  [15] 1 when it outlives its parent, else 0  [16] most depth  [17] sealed secrets or ''
 -- Returns {'accepted', state, owner or '', owner's rev, 1 if repeated, origin or ''} | {'conflict'} | {'origin_unknown'} | {'superseded'}
 --       | {'too_deep'}
 -- @include _clock.lua
@@ -63,6 +63,7 @@ redis.call('HSET', KEYS[1], 'v', 1, 'tenant', ARGV[3], 'conversation', ARGV[4], 
   'state', 'queued', 'worker', '', 'claim', '', 'head', 0, 'acked', 0, 'bytes', 0, 'created', int(now))
 if ARGV[13] ~= '' then redis.call('HSET', KEYS[1], 'in', ARGV[13], 'inb', 0, 'intaken', 0) end
 if ARGV[14] ~= '' then redis.call('HSET', KEYS[1], 'size', ARGV[14]) end
+if ARGV[17] ~= '' then redis.call('HSET', KEYS[1], 'sealed', ARGV[17]) end
 if parent then
   redis.call('HSET', KEYS[1], 'depth', depth)
   -- Killed together with its parent, and at once when that is being killed already.
