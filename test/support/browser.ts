@@ -99,6 +99,8 @@ export async function openWebTab(
   const context = options.context ?? (await browser.newContext({ viewport, colorScheme, reducedMotion: 'reduce' }));
   await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(url).origin });
   const page = await context.newPage();
+  // Below the limit of a test, so that a failure names the step.
+  page.setDefaultTimeout(15_000);
   const tab = webTab(page, url);
   await page.goto(withoutToken ? url : `${url}/#token=${token}&conversation=${conversation}`);
   if (!withoutToken) await tab.live();

@@ -9,6 +9,9 @@ export type ConnectionView =
   | { readonly state: 'away'; readonly attempt: number; readonly retryAtMs: number; readonly why: string }
   | { readonly state: 'over'; readonly cause: OverCause; readonly reason: string };
 
+/** Attached: requests are answered, and entries come. */
+export const isAttached = ({ state }: SessionState): boolean => state === 'live' || state === 'catching-up';
+
 /**
  * - `superseded`: another connection holds this session.
  * - `closed`: it was closed, here or elsewhere; closing is final.

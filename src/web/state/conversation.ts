@@ -120,11 +120,7 @@ export function backlogOf(state: ConversationState): { readonly commands: number
 export function reduceConversation(state: ConversationState, event: ConversationEvent): ConversationState {
   switch (event.type) {
     case 'status':
-      return {
-        ...state,
-        connection: connectionViewOf(event.status, event.nowMs),
-        sessionId: event.sessionId === '' ? state.sessionId : event.sessionId,
-      };
+      return withStatus(state, event);
     case 'attached':
       return mapCommands(state, (command) => {
         const head = event.heads.get(command.commandId) ?? 0;
@@ -136,9 +132,7 @@ export function reduceConversation(state: ConversationState, event: Conversation
         replaced: event.why,
         // The tab that a duplicate was made from is not this one's past.
         formerSessionIds:
-          event.why === 'SESSION_IN_USE' || event.formerSessionId === ''
-            ? state.formerSessionIds
-            : [...state.formerSessionIds, event.formerSessionId].slice(-20),
+          event.why === 'SESSION_IN_USE' ? state.formerSessionIds : remembered(state, event.formerSessionId),
       };
     case 'draining':
       return state.connection.state === 'live'
@@ -187,6 +181,22 @@ export function reduceConversation(state: ConversationState, event: Conversation
 }
 
 // ------------------------------------------------------------------------------------------------------------- steps
+
+function withStatus(
+  state: ConversationState,
+  { status, sessionId, nowMs }: Extract<ConversationEvent, { type: 'status' }>,
+): ConversationState {
+  const connection = connectionViewOf(status, nowMs);
+  const next = { ...state, connection, sessionId: sessionId === '' ? state.sessionId : sessionId };
+  const lost = connection.state === 'over' && (connection.cause === 'closed' || connection.cause === 'superseded');
+  // Nothing comes to it any more; what it had is not this page's now.
+  return lost ? { ...next, sessionId: '', formerSessionIds: remembered(state, state.sessionId) } : next;
+}
+
+const remembered = (state: ConversationState, sessionId: string): readonly string[] =>
+  sessionId === '' || state.formerSessionIds.includes(sessionId)
+    ? state.formerSessionIds
+    : [...state.formerSessionIds, sessionId].slice(-20);
 
 function listed(
   state: ConversationState,

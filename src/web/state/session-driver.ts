@@ -13,6 +13,7 @@ import {
   type SessionState,
 } from '../../client/index.js';
 import { createLogReader, type LogPage, type LogReader } from '../../client/log-reader.js';
+import { isAttached } from './connection.js';
 import {
   type ConversationEvent,
   type ConversationState,
@@ -138,8 +139,13 @@ export function createConversation(options: DriverOptions): Conversation {
     // What `connect` gives up on is tried again by `start`.
     const tries = status.state === 'closed' && status.code === undefined && session === undefined;
     const shown: SessionState = tries ? { state: 'connecting', attempt: 1 } : status;
+    const { connection, sessionId: formerId } = store.get();
+    // Who it is follows when `connect` resolves.
+    if (isAttached(shown) && sessionId === '') return;
+    // While it catches up, that is told again and again; the page counts by itself.
+    if (isAttached(shown) && connection.state === 'live' && sessionId === formerId) return;
     dispatch({ type: 'status', status: shown, sessionId, nowMs: Date.now() });
-    if ((status.state !== 'live' && status.state !== 'catching-up') || sessionId === '') return;
+    if (!isAttached(status)) return;
     for (const handle of session?.commands.values() ?? []) {
       dispatch({ type: 'snapshot', snapshot: { ...handle.snapshot, commandId: handle.commandId } });
     }
@@ -206,7 +212,7 @@ export function createConversation(options: DriverOptions): Conversation {
     const wanted =
       command !== undefined && command.state !== 'ended' && !isMine(state, command) ? command.commandId : undefined;
     if (viewedId !== undefined && viewedId !== wanted) ask('command.detach', { commandId: viewedId });
-    if (wanted !== undefined && session?.state.state === 'live') {
+    if (wanted !== undefined && session !== undefined && isAttached(session.state)) {
       ask('command.attach', { commandId: wanted, fromSeq: (command?.snapshot.headSeq ?? 0) + 1 });
     }
     viewedId = wanted;
@@ -226,7 +232,7 @@ export function createConversation(options: DriverOptions): Conversation {
     listing = true;
     const asked = session;
     try {
-      if (asked?.state.state === 'live') {
+      if (asked !== undefined && isAttached(asked.state)) {
         const page = (await asked.request('command.list', { limit: PAGE_SIZE })) as ListPage;
         if (asked !== session) return;
         dispatch({ type: 'listed', snapshots: page.commands, first: true, ...(page.next ? { next: page.next } : {}) });

@@ -17,6 +17,8 @@ export interface TerminalStatus {
   readonly feed: FeedProgress;
   /** Lines below what is in view; 0 while it follows the output. */
   readonly linesBelow: number;
+  /** The first lines have left the scrollback. */
+  readonly beginsLate: boolean;
   readonly cols: number;
   readonly rows: number;
   readonly find?: { readonly index: number; readonly count: number };
@@ -87,6 +89,7 @@ export function createTerminal(commandId: string, log: OpenLog, label: string): 
   let status: TerminalStatus = {
     feed: { state: 'reading', seq: 0, headSeq: 0 },
     linesBelow: 0,
+    beginsLate: false,
     cols: term.cols,
     rows: term.rows,
   };
@@ -106,7 +109,8 @@ export function createTerminal(commandId: string, log: OpenLog, label: string): 
   }
   const look = () => {
     const { baseY, viewportY } = term.buffer.active;
-    if (baseY - viewportY !== status.linesBelow) change({ linesBelow: baseY - viewportY });
+    const next = { linesBelow: baseY - viewportY, beginsLate: baseY >= (term.options.scrollback ?? 0) };
+    if (next.linesBelow !== status.linesBelow || next.beginsLate !== status.beginsLate) change(next);
   };
   term.onScroll(look);
   term.onWriteParsed(look);

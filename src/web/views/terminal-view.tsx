@@ -57,7 +57,7 @@ function Selected({ conversation, command }: ConversationProps & { command: Comm
     });
     return made;
   });
-  const { feed, linesBelow, find } = terminal.status();
+  const { feed, linesBelow, beginsLate, find } = terminal.status();
 
   useLayoutEffect(() => {
     const place = host.current;
@@ -183,7 +183,7 @@ function Selected({ conversation, command }: ConversationProps & { command: Comm
           >
             <Download />
           </button>
-          {command.state !== 'ended' && (
+          {command.state !== 'ended' && state.connection.state !== 'over' && (
             <button type="button" class="danger" data-key="x" title="End it (x)" onClick={() => setKilling(true)}>
               End…
             </button>
@@ -217,6 +217,7 @@ function Selected({ conversation, command }: ConversationProps & { command: Comm
           </span>
         )}
         {feed.state === 'paused' && <span role="status">Paused. What comes meanwhile is kept, and follows.</span>}
+        {beginsLate && <span class="dim">Its first lines are out of reach here. Download the log to read them.</span>}
         {linesBelow > 0 && feed.state !== 'paused' && (
           <button type="button" class="follow" data-key="f" onClick={() => terminal.follow()}>
             <Down /> {plural(linesBelow, 'line')} below, follow
@@ -234,11 +235,14 @@ function Facts({ conversation, command }: ConversationProps & { command: Command
   const nowMs = useNow(1_000, command.state !== 'ended');
   const { snapshot } = command;
   const { outcome } = snapshot;
+  const over = state.connection.state === 'over';
   const mine = isMine(state, command);
   const moved = snapshot.originSessionId !== snapshot.ownerSessionId && typeof snapshot.ownerSessionId === 'string';
   return (
     <p class="terminal-facts">
-      <span class="facts-state">{stateWords(command, nowMs)}</span>
+      <span class="facts-state">
+        {over && command.state !== 'ended' ? 'it was not over when this session ended' : stateWords(command, nowMs)}
+      </span>
       {outcome !== undefined && <span>{duration(outcome.durationMs)}</span>}
       <span>{size(command.outputBytes)}</span>
       {outcome !== undefined && outcome.leftovers > 0 && (
@@ -254,9 +258,8 @@ function Facts({ conversation, command }: ConversationProps & { command: Command
           {snapshot.why !== undefined && `: ${moveSentence(snapshot.why)}`}
         </span>
       ) : (
-        command.state !== 'ended' && (
-          <span>with {mine ? 'this tab' : `${sessionName(snapshot.ownerSessionId, state)}; you look on`}</span>
-        )
+        command.state !== 'ended' &&
+        !over && <span>with {mine ? 'this tab' : `${sessionName(snapshot.ownerSessionId, state)}; you look on`}</span>
       )}
       {command.failure !== undefined && <span class="fault">{command.failure}</span>}
     </p>
