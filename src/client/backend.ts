@@ -77,7 +77,7 @@ export interface Backend {
   ): AsyncIterableIterator<Entry>;
   /**
    * Every entry of every command of a conversation, present and to come; a delegate gets those of everybody. Without a
-   * cursor: what has not ended, from its first entry. It ends by its signal alone, without an error.
+   * cursor: what has not ended, or did in the last minute, from its first entry. It ends by its signal alone, without an error.
    */
   followConversation(
     conversation: string,

@@ -8,7 +8,7 @@ import { LIMITS } from '../protocol/limits.js';
 export interface ConversationCursor {
   /** Commands up to this mark were heard of: they are in `told`, or told to their end, or not wanted. */
   readonly mark: number;
-  /** When the stream began. Commands that had ended before are not wanted: history is read on request. */
+  /** Commands that had ended before are not wanted: history is read on request. */
   readonly sinceMs: number;
   /** The last seq told of each command that is followed. */
   readonly told: ReadonlyMap<CommandId, number>;

@@ -15,6 +15,8 @@ import { eventText } from './sse.js';
 
 /** Commands of the conversation's index looked at in one round trip. */
 const LOOK = 200;
+/** A stream that begins now also tells what ended so recently (as S5 for sessions): its reader may have caused it. */
+const RECENT_MS = 60_000;
 
 export async function* conversationEvents(
   ports: EventPorts & { readonly feed: CommandFeed },
@@ -29,7 +31,7 @@ export async function* conversationEvents(
 
   /** New commands, as far as there is room to follow them; the others wait in the index for their turn. */
   async function discover(): Promise<void> {
-    sinceMs ??= await feed.nowMs();
+    sinceMs ??= (await feed.nowMs()) - RECENT_MS;
     for (let more = true; more && told.size < LIMITS.maxFollowedCommands; ) {
       const page = await feed.after(scope, mark, Math.min(LOOK, LIMITS.maxFollowedCommands - told.size));
       for (const { commandId, endedAt } of page.items) {

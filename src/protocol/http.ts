@@ -233,7 +233,7 @@ export const httpRoutes = {
     headers: z.object({ 'last-event-id': lastEventId }),
     answers: {
       200: eventStream(
-        'As for one command; `id` is an opaque cursor. Without a cursor: commands that have not ended, from their first entry, and all later ones. In order for each command; it does not end by itself.',
+        'As for one command; `id` is an opaque cursor. Without a cursor: commands that have not ended, or ended in the last minute, from their first entry, and all later ones. In order for each command; it does not end by itself.',
       ),
     },
     errors: ['FORBIDDEN', 'LIMIT_EXCEEDED'],

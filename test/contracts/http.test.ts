@@ -232,12 +232,15 @@ describe('events of a conversation', () => {
   test('history is not repeated to a fresh reader, and nothing that ended later is left out', async () => {
     const old = await submit('http-history');
     await (await claim(old)).end();
+    await stores.redis.hset(stores.keys.command(old as CommandId), 'ended', Date.now() - 61_000);
+    const recent = await submit('http-history');
+    await (await claim(recent)).end();
     const waiting = await submit('http-history');
     await using stream = await events('/v1/conversations/http-history/events');
     const later = await submit('http-history');
     await (await claim(later)).end();
     await (await claim(waiting)).end();
-    for (const id of [later, waiting]) await stream.waitFor('its end', ({ data }) => data.commandId === id);
+    for (const id of [later, waiting, recent]) await stream.waitFor('its end', ({ data }) => data.commandId === id);
     expect(stream.events.some(({ data }) => data.commandId === old)).toBe(false);
   });
 
