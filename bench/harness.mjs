@@ -117,7 +117,11 @@ export async function startHoming(scope, { redis, nodes = 1, workers = 0, env = 
 /** A tab that speaks the protocol and counts; `onEntry(method, params)` sees every notification. */
 export async function openTab(node, token, { conversation = 'bench', batch = true, onFrame, ack = true } = {}) {
   const url = `${node.url.replace('http', 'ws')}/v1/ws`;
-  const socket = new WebSocket(url, ['homing.v1'], { perMessageDeflate: false, maxPayload: 64 * 1024 * 1024 });
+  const socket = new WebSocket(url, ['homing.v1'], {
+    perMessageDeflate: false,
+    maxPayload: 64 * 1024 * 1024,
+    headers: { authorization: `Bearer ${token}` },
+  });
   await once(socket, 'open');
   let id = 0;
   const waiting = new Map();
@@ -154,7 +158,7 @@ export async function openTab(node, token, { conversation = 'bench', batch = tru
       waiting.set(id, { resolve, reject });
       socket.send(JSON.stringify({ jsonrpc: '2.0', id, method, params }));
     });
-  const session = await rpc('session.open', { conversation, token, batch });
+  const session = await rpc('session.open', { conversation, batch });
   return {
     session,
     rpc,

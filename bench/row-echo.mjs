@@ -74,10 +74,12 @@ async function bareQueue() {
   try {
     const redis = await startRedis(scope);
     await startPart(scope, 'bare-queue.mjs', { REDIS_URL: redis.url });
-    const queue = new Queue('bare', { connection: new Redis(redis.url) });
+    const connection = new Redis(redis.url);
+    const queue = new Queue('bare', { connection });
     const subscriber = new Redis(redis.url);
     scope.defer(async () => {
       await queue.close();
+      connection.disconnect();
       subscriber.disconnect();
     });
     let count = 0;
