@@ -107,8 +107,10 @@ export async function submitCommand(
   const { idempotencyKey: _, secrets, ...spec } = request.spec;
   const sealed = sealSecrets(ports.secrets, commandId, secrets);
   const delayMs = spec.delayMs ?? 0;
-  // Intent before record: should this process die after the submit, the reconciler adds the job (S2, Q1).
-  await presence.noteDue(`queued:${commandId}`, delayMs + FIRST_CHECK_MS);
+  // Intent before record: should this process die after the submit, the reconciler adds the job (S2, Q1). Both leave on
+  // one socket in this order, so nothing is won by waiting for the first answer.
+  const intent = presence.noteDue(`queued:${commandId}`, delayMs + FIRST_CHECK_MS);
+  intent.catch(() => {}); // Asked below, where it matters.
   const result = await commands.submit({
     ...place,
     commandId,
@@ -141,6 +143,8 @@ export async function submitCommand(
       // Stored is queued: the reconciler adds what is missing (Q2).
       meter.count('homing_queue_add_failed_total');
       log.warn({ commandId, fault: messageOf(error) }, 'a job could not be added; the reconciler will');
+      // Without the intent nobody would: then the caller must know, and ask again.
+      await intent;
     }
   }
   return result;

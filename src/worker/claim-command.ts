@@ -23,8 +23,11 @@ export async function claimCommand(
     const askedAtMs = performance.now();
     try {
       // Intent before record: whoever judges this worker dead must find the command (S2).
-      await presence.noteWorkerCommand(workerId, commandId);
-      const claim = await store.claim(commandId, claimId, workerId, containment.level, tokenHash);
+      // Both leave on one socket in this order, so nothing is won by waiting for the first answer.
+      const [, claim] = await Promise.all([
+        presence.noteWorkerCommand(workerId, commandId),
+        store.claim(commandId, claimId, workerId, containment.level, tokenHash),
+      ]);
       // An answer that took long may be out of date: this worker may have been judged dead meanwhile.
       if (claim.type === 'refused' || performance.now() - askedAtMs < leaseMs / 2) return claim;
     } catch (error) {
