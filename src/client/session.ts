@@ -85,11 +85,18 @@ export async function connect(options: ConnectOptions): Promise<Session> {
     onStatus: (state) => (attached !== undefined || !isAttached(state)) && events.emit('status', state),
     onEnd({ reason }) {
       const error = new AppError('SESSION_GONE', `the session is closed here: ${reason}`);
+      stopListening();
       acks.close();
       memory.save();
       requests.close(error);
       table.fail(error);
     },
+  });
+
+  // A page that goes away keeps its session, and the next one must know what this one consumed up to its last moment.
+  const stopListening = onPageHide(() => {
+    memory.save();
+    acks.flush();
   });
 
   function takeOwner({ commandId, snapshot, fromSeq, why }: OwnerNotice): void {
@@ -155,6 +162,15 @@ export async function connect(options: ConnectOptions): Promise<Session> {
   link.start();
   await opened;
   return session;
+}
+
+/** Where there are pages. @returns stops listening */
+function onPageHide(handler: () => void): () => void {
+  const { addEventListener, removeEventListener } = globalThis as Partial<
+    Pick<Window, 'addEventListener' | 'removeEventListener'>
+  >;
+  addEventListener?.('pagehide', handler);
+  return () => removeEventListener?.('pagehide', handler);
 }
 
 /** Resolves when the session is attached for the first time; ends it when that takes too long or is not wanted any more. */
