@@ -3,6 +3,7 @@
  * What to do next is decided in `session-state.ts`; this file does it. What the session carries is not its business.
  */
 import { AppError, messageOf } from '../errors.js';
+import { CLOSE } from '../protocol/close-codes.js';
 import type { CommandSnapshot } from '../protocol/methods.js';
 import { type Answer, type Connection, openConnection } from './connection.js';
 import type { Identity } from './memory.js';
@@ -63,6 +64,8 @@ export function createLink(options: ConnectOptions, WebSocket: WebSocketConstruc
   let connection: Connection | undefined;
   let heartbeatMs = 15_000;
   let failure = '';
+  /** Open or resume was sent on this connection and is not answered. */
+  let introduced = false;
   let retryTimer: Timer | undefined;
   let silenceTimer: Timer | undefined;
   let drainTimer: Timer | undefined;
@@ -99,6 +102,7 @@ export function createLink(options: ConnectOptions, WebSocket: WebSocketConstruc
       const token = await currentValue(options.token);
       const url = await currentValue(options.url);
       if (state.state !== 'connecting' || connection !== undefined) return;
+      introduced = false;
       const mine: Connection = openConnection(WebSocket, url, token, OPEN_TIMEOUT_MS, {
         onOpen: () => mine === connection && introduce(mine, token),
         onAlive: () => mine === connection && watchSilence(),
@@ -107,7 +111,11 @@ export function createLink(options: ConnectOptions, WebSocket: WebSocketConstruc
           if (mine !== connection) return;
           connection = undefined;
           failure = reason || `the connection was closed with code ${code}`;
-          apply({ type: 'lost', code, reason, nowMs: Date.now() });
+          // A node closes so a socket on which it hears no open in time. Ours was sent: the way was slow, and nobody has
+          // looked at the token, since one that is not accepted is answered.
+          const unheard = introduced && code === CLOSE.UNAUTHENTICATED;
+          introduced = false;
+          apply({ type: 'lost', code: unheard ? CLOSE.TRY_LATER : code, reason, nowMs: Date.now() });
         },
       });
       connection = mine;
@@ -123,8 +131,10 @@ export function createLink(options: ConnectOptions, WebSocket: WebSocketConstruc
   function introduce(mine: Connection, token: string): void {
     const identity = ports.identity();
     const timer = setTimeout(() => mine.close(1006, `no answer within ${OPEN_TIMEOUT_MS} ms`), OPEN_TIMEOUT_MS);
+    introduced = true;
     const onAnswer = (answer: Answer) => {
       clearTimeout(timer);
+      if (answer.type !== 'lost') introduced = false;
       if (mine !== connection || answer.type === 'lost') return;
       if (answer.type === 'error') return refused(answer.error);
       const welcome = answer.value as Welcome;

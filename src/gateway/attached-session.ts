@@ -153,9 +153,18 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
 
   // ---------------------------------------------------------------------------------------------------- what it owns
 
+  /**
+   * Up to where the client has a command that has no stream now: by the cursor it came with, or sent over this connection
+   * before the command moved away or was consumed. None of that is sent again, also when the submit is repeated.
+   */
+  function sentBefore(id: CommandId): number | undefined {
+    const cursor = cursors.get(id);
+    const left = streams.leftAt(id);
+    return cursor === undefined && left === 0 ? undefined : Math.max(cursor ?? 0, left);
+  }
+
   function firstState({ snapshot, fromSeq }: OwnedCommand): StreamState {
     const id = snapshot.commandId as CommandId;
-    // What was sent over this connection before it moved away and came back is not sent again.
     const afterSeq = Math.max(cursors.get(id) ?? fromSeq - 1, streams.leftAt(id));
     return holdStream(afterSeq, Math.max(snapshot.headSeq, earlyHeads.get(id) ?? 0));
   }
@@ -340,7 +349,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     expect(commandId: CommandId): void {
       lastActiveMs = performance.now();
       owned.beginChange();
-      streams.expect(commandId);
+      streams.expect(commandId, sentBefore(commandId) ?? 0);
     },
 
     /** The submit is over; undefined: it failed. `mine`: this session owns the command; `repeated`: it was there before. */
@@ -352,8 +361,10 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
         if (outcome?.mine !== true) streams.drop(commandId);
         else if (outcome.repeated) streams.put(commandId, interruptStream(stream));
       }
-      // It may have happened all the same.
-      if (outcome === undefined) owned.want();
+      if (outcome !== undefined) return;
+      // It may have happened all the same: then it comes as a change of owner, for its answer will not.
+      if (stream?.mode === 'held') streams.drop(commandId);
+      owned.want();
     },
 
     /** The answer to the submit has left. */

@@ -98,7 +98,8 @@ export function createConnection(
   });
   const openTimer = setTimeout(() => {
     if (holding !== undefined) return;
-    if (requests.redisFailed()) end(CLOSE.TRY_LATER, 'Redis does not answer');
+    // Who asked in time is not to blame for a slow answer, and must not be told to stay away.
+    if (requests.redisFailed() || requests.isOpening()) end(CLOSE.TRY_LATER, 'Redis does not answer');
     else end(CLOSE.UNAUTHENTICATED, `no session was opened within ${LIMITS.openWithinMs} ms`);
   }, LIMITS.openWithinMs);
 

@@ -18,6 +18,8 @@ export interface Requests {
   answer(request: { readonly id: RpcId; readonly method: string; readonly params: unknown }): Promise<Answered>;
   /** The last refusal was for want of Redis. */
   redisFailed(): boolean;
+  /** Open or resume was asked for and is not answered yet. */
+  isOpening(): boolean;
 }
 
 const isOpening = (method: string): method is OpeningMethod => Object.hasOwn(openingHandlers, method);
@@ -86,6 +88,7 @@ export function createRequests(node: Node, caller: Caller, session: () => Attach
       }
     },
     redisFailed: () => redisFailed,
+    isOpening: () => opening !== undefined,
   };
 }
 

@@ -171,9 +171,9 @@ export function createSessionStreams(options: SessionStreamsOptions) {
     outstanding: (): CommandId[] =>
       [...streams].filter(([, { mode }]) => mode === 'live' || mode === 'pulling').map(([id]) => id),
 
-    /** A command whose entries may come before the answer that tells of it. */
-    expect(id: CommandId): void {
-      if (!streams.has(id)) streams.set(id, holdStream(0, 0));
+    /** A command whose entries may come before the answer that tells of it. @param afterSeq what the client has of it */
+    expect(id: CommandId, afterSeq: number): void {
+      if (!streams.has(id)) streams.set(id, holdStream(afterSeq, 0));
     },
 
     release(id: CommandId): void {

@@ -1,0 +1,129 @@
+/** What is asked for again, or answered too late, changes nothing that a page sees: nothing twice, nothing missing. */
+import { randomBytes } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type WebSocket, WebSocketServer } from 'ws';
+import { connect } from '../../src/client/node.js';
+import { AppError } from '../../src/errors.js';
+import { claimToWrite } from '../support/log-writer.js';
+import { startTestNode, type TestNode } from '../support/node.js';
+import { startRedis, type TestRedis } from '../support/redis.js';
+import { createStores, type Stores } from '../support/stores.js';
+import { openTab, type Tab } from '../support/tab.js';
+import { makeToken } from '../support/tokens.js';
+import { until } from '../support/wait.js';
+
+const secret = 'a secret of at least 32 characters';
+const ann = makeToken(secret, { sub: 'ann' });
+
+describe('a submit that is repeated', () => {
+  let redis: TestRedis;
+  let stores: Stores;
+  let node: TestNode;
+  /** Submits are stored, and their answers lost. */
+  let losing = false;
+
+  beforeAll(async () => {
+    redis = await startRedis();
+    stores = await createStores(redis.url);
+    const submit: Stores['commands']['submit'] = async (request) => {
+      const answer = await stores.commands.submit(request);
+      if (losing) throw new AppError('REDIS_UNAVAILABLE', 'the answer was lost');
+      return answer;
+    };
+    const losable = { ...stores, commands: { ...stores.commands, submit } };
+    node = await startTestNode({ redis, stores: losable, secret });
+  });
+  afterAll(async () => {
+    await node?.close();
+    await stores?.[Symbol.asyncDispose]();
+    await redis?.[Symbol.asyncDispose]();
+  });
+
+  const seqs = (tab: Tab, id: string) => tab.entries(id).map((arrival) => arrival.params.seq as number);
+  const keyed = () => ({ argv: ['true'], idempotencyKey: randomBytes(8).toString('hex') });
+
+  /** Runs, ends and acknowledges a command, so that the node has nothing more to do with it. */
+  async function consumed(tab: Tab, spec: object): Promise<string> {
+    const id = await tab.run(spec);
+    const writer = await claimToWrite(stores, id);
+    await writer.print('once\n');
+    await writer.end();
+    const last = (await tab.ended(id)).params.seq as number;
+    tab.ack({ [id]: last });
+    await until('the acknowledgement stored', async () => {
+      return (await tab.rpc('command.get', { commandId: id })).ackedSeq === last;
+    });
+    return id;
+  }
+
+  /** Everything that was to be sent before has come. */
+  const quiet = async (tab: Tab) => {
+    const id = await tab.run({ argv: ['true'] });
+    const writer = await claimToWrite(stores, id);
+    await writer.end();
+    await tab.ended(id);
+  };
+
+  it('[DE1] after its command was consumed brings none of it again', async () => {
+    await using tab = await openTab(node.url, { token: ann });
+    const spec = keyed();
+    const id = await consumed(tab, spec);
+    const before = seqs(tab, id);
+    expect(await tab.run(spec)).toBe(id);
+    await quiet(tab);
+    expect(seqs(tab, id)).toEqual(before);
+  });
+
+  it('[DE1] over a new connection brings nothing that its cursors say is there', async () => {
+    await using tab = await openTab(node.url, { token: ann });
+    const spec = keyed();
+    const id = await consumed(tab, spec);
+    const before = seqs(tab, id);
+    await tab.drop();
+    await tab.resume(node.url);
+    expect(await tab.run(spec)).toBe(id);
+    await quiet(tab);
+    expect(seqs(tab, id)).toEqual(before);
+  });
+
+  it('[DE7] and one whose answer was lost and that nobody repeats comes as a change of owner', async () => {
+    await using tab = await openTab(node.url, { token: ann, conversation: 'unrepeated' });
+    losing = true;
+    const lost = await tab.run({ argv: ['true'], labels: { which: 'lost' } }).catch((error) => error.code);
+    losing = false;
+    expect(lost).toBe('REDIS_UNAVAILABLE');
+    const owner = await tab.waitFor('command.owner', (arrival) => arrival.method === 'command.owner');
+    const { commandId } = owner.params;
+    const writer = await claimToWrite(stores, commandId);
+    await writer.print('all the same\n');
+    await writer.end();
+    await tab.ended(commandId);
+    expect(tab.output(commandId)).toBe('all the same\n');
+  });
+});
+
+describe('an open that the node does not hear in time', () => {
+  it('[SE3] is tried again: a slow way says nothing about the token', async () => {
+    const server = new WebSocketServer({ host: '127.0.0.1', port: 0, handleProtocols: () => 'homing.v1' });
+    let opens = 0;
+    server.on('connection', (socket: WebSocket) => {
+      socket.on('message', (data) => {
+        const { id } = JSON.parse(data.toString());
+        opens += 1;
+        if (opens === 1) return socket.close(4501, 'no session was opened within 5000 ms');
+        const result = { sessionId: 's', resumeToken: 'r', heartbeatMs: 10_000, commands: [], more: false };
+        socket.send(JSON.stringify({ jsonrpc: '2.0', id, result }));
+      });
+    });
+    await until('the server', () => server.address() !== null);
+    const { port } = server.address() as { port: number };
+    try {
+      const session = await connect({ url: `http://127.0.0.1:${port}`, token: 't', conversation: 'c' });
+      expect([opens, session.state.state]).toEqual([2, 'live']);
+      session.leave();
+    } finally {
+      for (const socket of server.clients) socket.terminate();
+      server.close();
+    }
+  });
+});
