@@ -18,13 +18,14 @@ import { createQueueConsumer } from './queue/consumer.js';
 import { createQueueProducer } from './queue/producer.js';
 import { createReconciler } from './reconciler/reconciler.js';
 import { createCommandFeed } from './redis/command-feed.js';
+import { createClaimLane } from './redis/claim-lane.js';
 import { createCommandStore } from './redis/command-store.js';
 import { createRedis, parseRedisUrl, type RedisRole, waitForRedis } from './redis/connections.js';
 import { createEventBus } from './redis/event-bus.js';
 import { createKeys } from './redis/keys.js';
 import { createPresence } from './redis/presence.js';
 import { createReassertion } from './redis/reassertion.js';
-import { createScripts } from './redis/scripts.js';
+import { createScripts, scriptText } from './redis/scripts.js';
 import { createSessionDirectory } from './redis/session-directory.js';
 import { openHost } from './worker/host.js';
 import { createShim } from './worker/shim.js';
@@ -310,6 +311,15 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   const retentionMs = settings.HOMING_RETENTION_MS;
   const presence = createPresence({ redis, keys, scripts, leaseMs, chance });
   const sessions = createSessionDirectory({ redis, keys, scripts, presence, graceMs, retentionMs });
+  const claimLane = createClaimLane({
+    connect: () => (target.type === 'cluster' ? redis : connect('claims')),
+    lua: scriptText('claim'),
+    replicas: settings.HOMING_CLAIM_REPLICAS,
+    shortfall: settings.HOMING_CLAIM_SHORTFALL,
+    log,
+    meter,
+  });
+  closers.add(() => claimLane.close());
   const commands = createCommandStore({
     redis,
     keys,
@@ -319,6 +329,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     retentionMs,
     logFirstBytes: settings.HOMING_LOG_FIRST_BYTES,
     logLastBytes: settings.HOMING_LOG_LAST_BYTES,
+    claimLane,
   });
   const feed = createCommandFeed({ redis, keys });
   const reassertion = createReassertion({ redis, keys, scripts, presence });

@@ -92,6 +92,14 @@ export const settingsSchema = z.object({
     .string()
     .default('PATH HOME LANG LC_* TZ TERM')
     .describe('Variables of the worker that commands see'),
+  HOMING_CLAIM_REPLICAS: z
+    .union([z.literal('auto'), z.coerce.number().int().min(0).max(16)], { error: 'must be auto or a number up to 16' })
+    .default('auto')
+    .describe('Replicas that have to confirm a claim before its command is started; auto: one if one is connected'),
+  HOMING_CLAIM_SHORTFALL: z
+    .enum(['spawn', 'refuse'])
+    .default('spawn')
+    .describe('Whether a command is started whose claim too few replicas confirmed'),
   HOMING_PREFIX: z
     .string()
     .regex(/^[A-Za-z0-9_-]{1,32}$/)

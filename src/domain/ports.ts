@@ -63,6 +63,8 @@ export type AttachResult =
 export type CloseCondition =
   /** By request of the connection that holds the attachment. */
   | { readonly type: 'attachment'; readonly attachmentId: AttachmentId }
+  /** It was closed by this attachment, Redis lost that, and it is away since: nobody has attached after it (R2). */
+  | { readonly type: 'again'; readonly attachmentId: AttachmentId }
   /** The session grace is over: still away, and its time has come. */
   | { readonly type: 'grace' }
   /** Another process began it; only go on. */

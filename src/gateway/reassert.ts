@@ -69,9 +69,12 @@ export function createReasserter(options: ReasserterOptions): Reasserter {
   /** Back as it was before its close, or gone altogether: closed again, so that what it owned moves. */
   async function repeatClose(held: HeldSession): Promise<void> {
     const answer = await reassertion.session(held);
-    if (answer.type !== 'held' && answer.type !== 'restored') return;
-    await sessions.close(held.sessionId, { type: 'attachment', attachmentId: held.attachmentId });
-    meter.count('homing_closes_repeated_total');
+    if (answer.type === 'superseded' || answer.type === 'gone') return;
+    const type = answer.type === 'away' ? 'again' : 'attachment';
+    const result = await sessions.close(held.sessionId, { type, attachmentId: held.attachmentId });
+    if (result.type === 'closed') meter.count('homing_closes_repeated_total');
+    // Made away between the two calls: once more.
+    else if (type === 'attachment') await repeatClose(held);
   }
 
   function forgetOld(): void {

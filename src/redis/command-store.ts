@@ -29,6 +29,7 @@ import {
 import { type CommandId, makeClaimId, parseCommandId, type SessionId, type Tag, tagOf } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { CommandSnapshot, CommandSpec } from '../protocol/methods.js';
+import type { ClaimLane } from './claim-lane.js';
 import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
 import { readFields, readHashes } from './pipelines.js';
@@ -54,10 +55,12 @@ export interface CommandStoreOptions {
   readonly retentionMs: number;
   readonly logFirstBytes: number;
   readonly logLastBytes: number;
+  /** Has claims confirmed by replicas (W1); without it they are as any other script. */
+  readonly claimLane?: ClaimLane | undefined;
 }
 
 export function createCommandStore(options: CommandStoreOptions): CommandStore {
-  const { redis, keys, scripts, presence, chance, retentionMs, logFirstBytes, logLastBytes } = options;
+  const { redis, keys, scripts, presence, chance, retentionMs, logFirstBytes, logLastBytes, claimLane } = options;
   const prefixOf = (id: CommandId) => keys.tagPrefix(tagOf(id));
 
   /** Keys and the shared tail of arguments of the scripts that append; see scripts/_append.lua. */
@@ -187,11 +190,9 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
     },
 
     async claim(commandId, claimId, workerId, containment, tokenHash = ''): Promise<ClaimResult> {
-      const answer = (await scripts.run(
-        'claim',
-        [keys.command(commandId)],
-        [claimId, workerId, containment, tokenHash],
-      )) as
+      const args = [claimId, workerId, containment, tokenHash];
+      const key = keys.command(commandId);
+      const answer = (await (claimLane?.run(key, args) ?? scripts.run('claim', [key], args))) as
         | ['refused', 'running' | 'ended' | 'missing']
         | [
             'claimed',

@@ -58,6 +58,9 @@ export function createScripts(redis: Redis | Cluster, folder: URL = FOLDER): Scr
   return { run: runIn(commands), runForBytes: runIn(byteCommands) };
 }
 
+/** One script with its parts, as Redis gets it. */
+export const scriptText = (name: string, folder: URL = FOLDER): string => readScript(folder, `${name}.lua`, []);
+
 function readScript(folder: URL, file: string, within: readonly string[]): string {
   if (within.includes(file)) throw new Error(`scripts/${file} includes itself`);
   const text = readFileSync(new URL(file, folder), 'utf8');

@@ -46,7 +46,7 @@ export function createSessionDirectory(options: SessionDirectoryOptions): Sessio
         prefixOf(sessionId),
         sessionId,
         condition.type,
-        condition.type === 'attachment' ? condition.attachmentId : '',
+        condition.type === 'attachment' || condition.type === 'again' ? condition.attachmentId : '',
         MOVES_PER_BATCH,
         retentionMs,
         graceMs,

@@ -142,6 +142,21 @@ describe.each(DEPLOYMENTS)('on $name', ({ start }) => {
       expect((await stateOf(tab)).attachmentId).toBe(now.attachmentId);
     });
 
+    it('[R2] whose close was lost is closed again, also when it was made away meanwhile; not when it was resumed', async () => {
+      const tab = await openTab(stores, freshPlace());
+      const again = { type: 'again', attachmentId: tab.attachmentId } as const;
+      expect((await stores.sessions.close(tab.sessionId, again)).type).toBe('refused');
+      await stores.sessions.detach(tab.sessionId, tab.attachmentId);
+      expect((await stores.sessions.close(tab.sessionId, again)).type).toBe('closed');
+      const resumed = await openTab(stores, freshPlace());
+      await stores.sessions.detach(resumed.sessionId, resumed.attachmentId);
+      const now = await attach(resumed);
+      const old = { type: 'again', attachmentId: resumed.attachmentId } as const;
+      expect((await stores.sessions.close(resumed.sessionId, old)).type).toBe('refused');
+      await stores.sessions.detach(now.sessionId, now.attachmentId);
+      expect((await stores.sessions.close(resumed.sessionId, old)).type).toBe('refused');
+    });
+
     it('[R2] that was closed stays closed; that was judged dead has to be resumed', async () => {
       const closed = await openTab(stores, freshPlace());
       await stores.sessions.close(closed.sessionId, { type: 'attachment', attachmentId: closed.attachmentId });

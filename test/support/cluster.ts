@@ -15,7 +15,8 @@ import { type Claims, makeToken } from './tokens.js';
 import { until, within } from './wait.js';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
-export const MAIN = join(ROOT, 'dist/cli/main.js');
+/** Another build than the one in dist can be tried, for example beside one that is being made. */
+export const MAIN = join(process.env.HOMING_TEST_BUILD ?? ROOT, 'dist/cli/main.js');
 const START_LIMIT_MS = 20_000;
 
 export type Env = Readonly<Record<string, string>>;
@@ -23,8 +24,8 @@ export type Env = Readonly<Record<string, string>>;
 export interface ClusterOptions {
   readonly nodes?: number;
   readonly workers?: number;
-  /** One that is there already; else the cluster has its own. */
-  readonly redis?: TestRedis;
+  /** One that is there already, of any kind; else the cluster has a single server of its own. */
+  readonly redis?: Pick<TestRedis, 'url'>;
   /** Settings of every process. */
   readonly env?: Env;
   /** Rules switched off: fences of the scripts (`attach: principal`) and pieces of code that this cluster runs without. */
@@ -102,7 +103,8 @@ export async function startCluster(options: ClusterOptions = {}) {
   const spoilt = options.without === undefined ? undefined : await buildWithout(options.without);
   const main = spoilt === undefined ? MAIN : join(spoilt, 'dist/cli/main.js');
   const ownRedis = options.redis === undefined;
-  const redis = options.redis ?? (await startRedis());
+  // Whoever brings another kind of deployment uses that one's own handle.
+  const redis = (options.redis as TestRedis | undefined) ?? (await startRedis());
   const secret = randomBytes(32).toString('hex');
   const adminToken = randomBytes(16).toString('hex');
   const prefix = uniquePrefix();

@@ -11,6 +11,9 @@ if c[1] == 'queued' then
   redis.call('HSET', KEYS[1], 'state', 'running', 'claim', ARGV[1], 'worker', ARGV[2], 'containment', ARGV[3], 'started', int(now_ms()), 'token', ARGV[4])
 elseif c[1] ~= 'running' or c[2] ~= ARGV[1] then
   return { 'refused', c[1] } -- fence: claim
+else
+  -- Again by the same attempt: a write, so that WAIT on its fresh socket has something to wait for (W1).
+  redis.call('HSET', KEYS[1], 'claim', ARGV[1])
 end
 local f = redis.call('HMGET', KEYS[1], 'spec', 'tenant', 'conversation', 'principal', 'origin', 'oclosed', 'owner', 'created',
   'started', 'head', 'kill', 'sealed')

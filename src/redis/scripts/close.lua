@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Closes a session for good and moves what it owns, in batches (OW2, OW4, OW6, OW11, S3). Any process may go on with it.
 -- KEYS[1] ses hash  [2] own set
--- ARGV[1] tag prefix  [2] session id  [3] 'attachment' | 'grace' | 'continue'  [4] attachment id or ''
+-- ARGV[1] tag prefix  [2] session id  [3] 'attachment' | 'again' | 'grace' | 'continue'  [4] attachment id or ''
 --      [5] most commands to move in this call  [6] retention, ms  [7] longest legal session grace, ms
 -- Returns {'refused', due in ms or -1} | {'more' | 'closed', moved, [command ids whose policy is kill …]}
 -- @include _clock.lua
@@ -16,6 +16,10 @@ local now = now_ms()
 if state ~= 'closing' then
   if ARGV[3] == 'attachment' then
     if att ~= ARGV[4] or state ~= 'live' then return { 'refused', -1 } end -- fence: attachment
+  elseif ARGV[3] == 'again' then
+    -- Redis lost the close; meanwhile its node or a judge may have made it away. Whoever attached since keeps it.
+    local last = string.match(redis.call('HGET', KEYS[1], 'old'), '^%S+')
+    if state ~= 'away' or last ~= ARGV[4] then return { 'refused', -1 } end
   elseif ARGV[3] == 'grace' then
     if state ~= 'away' then return { 'refused', -1 } end -- fence: grace
     local left = tonumber(s[3]) - now
