@@ -165,8 +165,11 @@ async function startHousehold(
     children.push(superviseChild({ name: `gateway ${i}`, args: ['gateway'], env, log, onReady }));
   }
   const workerEnv = workerEnvironment(process.env, settings, redisUrl);
+  // Commands that start commands need the address of a node; it is known before only where ports are fixed.
+  if (settings.HOMING_PORT === 0) await children[0]?.ready;
+  const gatewayUrl = () => settings.HOMING_GATEWAY_URL ?? nodes[0]?.url ?? localUrl(settings);
   for (let i = 0; i < flags.workers; i += 1) {
-    const env = () => workerEnv;
+    const env = () => ({ ...workerEnv, HOMING_GATEWAY_URL: gatewayUrl() });
     children.push(superviseChild({ name: `worker ${i}`, args: ['worker'], env, log, onReady: announceAgain }));
   }
   await Promise.all(children.map((child) => child.ready));
@@ -186,6 +189,12 @@ async function endChildren(children: readonly Supervised[], withinMs: number): P
   });
   await Promise.race([Promise.all(children.map((child) => child.stop('SIGTERM'))), late]);
   clearTimeout(timer);
+}
+
+/** Of the first node, as programs on this machine reach it. */
+function localUrl({ HOMING_HOST: host, HOMING_PORT: port }: Settings): string {
+  const any = host === '0.0.0.0' || host === '::';
+  return `http://${any ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
 const tokenRequest = (settings: Settings) => ({

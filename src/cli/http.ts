@@ -34,19 +34,29 @@ export async function ask(
     throw new CliFault(EXIT.failure, `The node at ${node.url} does not answer: ${cause}.`);
   }
   if (response.ok) return text;
-  throw new CliFault(EXIT.failure, refusal(text, response.status));
+  throw refusal(text, response.status);
 }
 
 export async function askJson<T>(...request: Parameters<typeof ask>): Promise<T> {
   return JSON.parse(await ask(...request)) as T;
 }
 
-function refusal(text: string, status: number): string {
+/** The node said no, and why. */
+export class Refusal extends CliFault {
+  /** Of the contract, where it was the node that answered. */
+  readonly code: string | undefined;
+  constructor(sentence: string, code?: string) {
+    super(EXIT.failure, sentence);
+    this.code = code;
+  }
+}
+
+function refusal(text: string, status: number): Refusal {
   try {
     const { code, message } = JSON.parse(text) as { code?: string; message?: string };
-    if (message !== undefined) return code === undefined ? message : `${message} (${code})`;
+    if (message !== undefined) return new Refusal(code === undefined ? message : `${message} (${code})`, code);
   } catch {
     // Not JSON: something between us and the node answered.
   }
-  return `The node answered with status ${status}.`;
+  return new Refusal(`The node answered with status ${status}.`);
 }

@@ -1,10 +1,20 @@
 /** What a person types, or a pipe brings, on its way to a command; and the local terminal while the command has it. */
 import type { CommandHandle } from '../client/index.js';
 import { AppError } from '../errors.js';
+import { Refusal } from './http.js';
 import { say } from './output.js';
 
 /** Answers that say that the command takes no more, which is no fault of this program. */
-const NO_MORE = new Set(['STDIN_CLOSED', 'COMMAND_ENDED', 'NOT_OWNER', 'SESSION_GONE', 'UNKNOWN_COMMAND']);
+const NO_MORE: ReadonlySet<string> = new Set([
+  'STDIN_CLOSED',
+  'COMMAND_ENDED',
+  'NOT_OWNER',
+  'SESSION_GONE',
+  'UNKNOWN_COMMAND',
+]);
+
+const saysNoMore = (error: unknown): boolean =>
+  (error instanceof AppError || error instanceof Refusal) && error.code !== undefined && NO_MORE.has(error.code);
 
 /** Of the terminal in front of the person; the usual size without one. */
 export const localSize = (): { cols: number; rows: number } => ({
@@ -28,7 +38,7 @@ export function pipeInput(handle: Pick<CommandHandle, 'write'>): () => void {
       }
       if (!stopped) await handle.write('', { eof: true });
     } catch (error) {
-      if (stopped || (error instanceof AppError && NO_MORE.has(error.code))) return;
+      if (stopped || saysNoMore(error)) return;
       // A stdin that can not be read (closed by whoever started us) has nothing in it.
       if ((error as NodeJS.ErrnoException).syscall === 'read') return;
       say(`input could not be passed on: ${(error as Error).message}`);

@@ -12,6 +12,7 @@ import { localSize, pipeInput, takeTerminal } from './input.js';
 import { type AddressFlags, findNode, type NodeAddress, withAddress } from './node-address.js';
 import { collect, conversation, duration, envPair, SIGNALS } from './options.js';
 import { say, watchPipes, write } from './output.js';
+import { createViewedCommand, isInside } from './viewed-command.js';
 
 /** Someone sits in front of it: time for a node that restarts, no more. */
 const CONNECT_TIMEOUT_MS = 5_000;
@@ -65,6 +66,7 @@ Example:
 
 async function run(argv: string[], flags: RunFlags): Promise<number> {
   const node = findNode(flags, process.env);
+  const inside = isInside(node, process.env);
   const spec: CommandSpecInput = {
     argv,
     streams: 'split',
@@ -77,6 +79,7 @@ async function run(argv: string[], flags: RunFlags): Promise<number> {
     ...(flags.timeout === undefined ? {} : { timeouts: { runMs: flags.timeout } }),
     ...(flags.label === undefined ? {} : { labels: labelsOf(flags.label) }),
   };
+  if (inside) return flags.detach ? detach(node, { ...spec, detached: true }) : followInside(node, spec, flags);
   return flags.detach ? detach(node, spec, flags.conversation) : follow(node, spec, flags);
 }
 
@@ -89,10 +92,9 @@ function labelsOf(pairs: readonly string[]): Record<string, string> {
   );
 }
 
-async function detach(node: NodeAddress, spec: CommandSpecInput, conversationName: string): Promise<number> {
-  const body = { ...spec, conversation: conversationName };
-  const headers = { 'idempotency-key': randomUUID() };
-  const { commandId } = await askJson<{ commandId: string }>(node, 'POST', '/v1/commands', body, headers);
+/** @param conversationName absent inside of a command, which has one already */
+async function detach(node: NodeAddress, spec: CommandSpecInput, conversationName?: string): Promise<number> {
+  const commandId = await submitOverHttp(node, { ...spec, conversation: conversationName });
   await write(process.stdout, `${commandId}\n`);
   return 0;
 }
@@ -101,31 +103,48 @@ async function detach(node: NodeAddress, spec: CommandSpecInput, conversationNam
 const terminalType = ({ pty }: RunFlags): Record<string, string> =>
   pty && process.env.TERM ? { TERM: process.env.TERM } : {};
 
+/** Started by a command: the session that asked for that one is the origin of this one too, and owns it. */
+async function followInside(node: NodeAddress, spec: CommandSpecInput, flags: RunFlags): Promise<number> {
+  const handle = createViewedCommand(node, await submitOverHttp(node, spec));
+  return attend(handle, flags);
+}
+
+async function submitOverHttp(node: NodeAddress, body: object): Promise<string> {
+  const headers = { 'idempotency-key': randomUUID() };
+  return (await askJson<{ commandId: string }>(node, 'POST', '/v1/commands', body, headers)).commandId;
+}
+
 async function follow(node: NodeAddress, spec: CommandSpecInput, flags: RunFlags): Promise<number> {
   const connectTimeoutMs = CONNECT_TIMEOUT_MS;
   const session = await connect({ ...node, conversation: flags.conversation, client: 'homing run', connectTimeoutMs });
   try {
-    const handle = await session.run(spec);
-    const stopForwarding = forwardSignals(handle);
-    const giveBack = flags.pty ? takeTerminal(handle) : () => undefined;
-    const stopInput = flags.stdin ? pipeInput(handle) : () => undefined;
-    const lost = whenClosed(session);
-    try {
-      const outcome = await Promise.race([print(handle), lost]);
-      if (outcome.error !== undefined) say(outcome.error);
-      return exitStatus(outcome, SIGNALS);
-    } finally {
-      giveBack();
-      stopInput();
-      stopForwarding();
-    }
+    return await attend(await session.run(spec), flags, whenClosed(session));
   } finally {
     await session.close();
   }
 }
 
+/** What can be done to a command that one sees, whether one owns it or not. */
+type AttendedCommand = Pick<CommandHandle, 'output' | 'ended' | 'kill' | 'write' | 'resize'>;
+
+/** Prints it, passes on what comes from here, and waits for its end. @param lost rejects when there is no hope of that */
+async function attend(handle: AttendedCommand, flags: RunFlags, lost?: Promise<never>): Promise<number> {
+  const stopForwarding = forwardSignals(handle);
+  const giveBack = flags.pty ? takeTerminal(handle) : () => undefined;
+  const stopInput = flags.stdin ? pipeInput(handle) : () => undefined;
+  try {
+    const outcome = await Promise.race([print(handle), ...(lost === undefined ? [] : [lost])]);
+    if (outcome.error !== undefined) say(outcome.error);
+    return exitStatus(outcome, SIGNALS);
+  } finally {
+    giveBack();
+    stopInput();
+    stopForwarding();
+  }
+}
+
 /** Writes the output to where it belongs, at the pace of the reader. */
-async function print(handle: CommandHandle): Promise<Outcome> {
+async function print(handle: AttendedCommand): Promise<Outcome> {
   let readerGone = false;
   watchPipes(() => {
     readerGone = true;
@@ -141,7 +160,7 @@ async function print(handle: CommandHandle): Promise<Outcome> {
 }
 
 /** Ctrl-C goes to the command; a second one ends it for sure. @returns stops forwarding */
-function forwardSignals(handle: CommandHandle): () => void {
+function forwardSignals(handle: AttendedCommand): () => void {
   let asked = 0;
   const forward = (name: 'SIGINT' | 'SIGTERM' | 'SIGHUP') => {
     asked += 1;

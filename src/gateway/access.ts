@@ -4,6 +4,7 @@ import type { CommandRecord, CommandStore, Place } from '../domain/ports.js';
 import { AppError } from '../errors.js';
 import { type CommandId, parseCommandId, type Tag, tagFromDigest, tagSource } from '../protocol/ids.js';
 import { type Claims, coversConversation, hasScope, mayKnow, mayRead, type Scope } from '../protocol/token.js';
+import { isDescendant } from './command-token.js';
 
 /** @throws AppError FORBIDDEN */
 export function requireScope(claims: Claims, scope: Scope): void {
@@ -15,6 +16,9 @@ export const tagFor = (tenant: string, conversation: string): Tag =>
 
 /** The conversation as the holder of the token may act in it. @throws AppError FORBIDDEN */
 export function placeFor(claims: Claims, conversation: string, principal = claims.principal): Place {
+  if (claims.insideCommandId !== undefined) {
+    throw new AppError('FORBIDDEN', "a command's own token reaches only the commands that it started");
+  }
   if (!coversConversation(claims, conversation)) {
     throw new AppError('FORBIDDEN', 'the token does not cover this conversation', { field: 'conversation' });
   }
@@ -37,6 +41,8 @@ async function find(
   const id = parseCommandId(rawId);
   const record = id === undefined ? undefined : await commands.get(id);
   if (id === undefined || record === undefined || !mayFind(claims, record)) throw unknownCommand();
+  const { insideCommandId } = claims;
+  if (insideCommandId !== undefined && !(await isDescendant(commands, record, insideCommandId))) throw unknownCommand();
   return { id, record };
 }
 

@@ -30,7 +30,8 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
 
   app.post('/v1/commands', async (request, reply) => {
     const claims = await claimsOf(node, request);
-    const { conversation, originSessionId, principal, ...body } = parse(submit.body, request.body);
+    const asked = claims.insideCommandId === undefined ? request.body : fromInside(claims, request.body);
+    const { conversation, originSessionId, principal, ...body } = parse(submit.body, asked);
     const { 'idempotency-key': key } = parse(submit.headers, request.headers);
     const spec = { ...body, ...(key === undefined ? {} : { idempotencyKey: key }) };
     checkSpec(claims, spec);
@@ -69,8 +70,9 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
     return killCommand(ports, id, record.snapshot.pool, { ...wish, reason: 'cancelled' });
   });
 
-  /** Not while a connection of the owner may be typing, unless a backend does it. */
-  const writerOf = (claims: Claims) => ({ type: hasScope(claims, 'delegate') ? 'any' : 'ownerless' }) as const;
+  /** Not while a connection of the owner may be typing, unless a backend or the command that started it does it. */
+  const writerOf = (claims: Claims) =>
+    ({ type: hasScope(claims, 'delegate') || claims.insideCommandId !== undefined ? 'any' : 'ownerless' }) as const;
 
   app.post('/v1/commands/:id/stdin', async (request) => {
     const claims = await claimsOf(node, request);
@@ -119,6 +121,13 @@ async function originOf(
     readonly principal: string | undefined;
   },
 ): Promise<{ place: Place; origin: SubmitOrigin }> {
+  const { insideCommandId, ...outside } = claims;
+  if (insideCommandId !== undefined) {
+    const named = asked.originSessionId !== undefined || principalFor(claims, asked.principal) !== claims.principal;
+    if (named) throw new AppError('FORBIDDEN', 'a command starts others with its own origin');
+    const place = placeFor(outside, asked.conversation);
+    return { place, origin: { type: 'inherited', parentCommandId: insideCommandId } };
+  }
   const delegate = hasScope(claims, 'delegate');
   const place = placeFor(claims, asked.conversation, principalFor(claims, asked.principal));
   if (asked.originSessionId === undefined) return { place, origin: { type: 'none' } };
@@ -131,6 +140,12 @@ async function originOf(
   const principal = asked.principal ?? (delegate ? home.principal : claims.principal);
   if (home.principal !== principal) throw unknown;
   return { place: { ...place, principal }, origin: { type: 'named', sessionId } };
+}
+
+/** What a command need not say when it starts another: they are of one conversation, and of one pool unless it says so. */
+function fromInside({ conversations, pools }: Claims, body: unknown): unknown {
+  if (typeof body !== 'object' || body === null) return body;
+  return { conversation: conversations?.[0], pool: pools[0], ...body };
 }
 
 /** Oneself, or the principal that a delegate names. @throws AppError FORBIDDEN */

@@ -1,5 +1,6 @@
 /** What a token says, and the pure rules of scopes and conversations (PROTOCOL section 2). Signatures are checked elsewhere. */
 import { z } from 'zod';
+import type { CommandId } from './ids.js';
 
 export const SCOPES = ['read', 'run', 'kill', 'delegate', 'admin'] as const;
 export type Scope = (typeof SCOPES)[number];
@@ -22,6 +23,8 @@ export const tokenPayload = z.object({
 
 /** Who asks and what they may do. */
 export interface Claims {
+  /** The token is a running command's own: it reaches what that command started, and nothing else. */
+  readonly insideCommandId?: CommandId;
   readonly principal: string;
   readonly tenant: string;
   /** Absent: every conversation of the tenant. */
