@@ -26,6 +26,8 @@ const TAG = '[a-z2-7]{16}';
 const RANDOM = '[a-z2-7]{26}';
 const SESSION = new RegExp(`^ses_(${TAG})_${RANDOM}$`);
 const COMMAND = new RegExp(`^cmd_(${TAG})_${RANDOM}$`);
+const NODE = new RegExp(`^node_${RANDOM}$`);
+const WORKER = new RegExp(`^wrk_${RANDOM}$`);
 
 /** RFC 4648 base32, lower case, no padding. */
 export function base32(bytes: Uint8Array): string {
@@ -65,6 +67,12 @@ export const parseSessionId = (value: unknown): SessionId | undefined =>
 
 export const parseCommandId = (value: unknown): CommandId | undefined =>
   typeof value === 'string' && COMMAND.test(value) ? (value as CommandId) : undefined;
+
+export const parseNodeId = (value: unknown): NodeId | undefined =>
+  typeof value === 'string' && NODE.test(value) ? (value as NodeId) : undefined;
+
+export const parseWorkerId = (value: unknown): WorkerId | undefined =>
+  typeof value === 'string' && WORKER.test(value) ? (value as WorkerId) : undefined;
 
 /** The hash tag inside a session or command id. */
 export const tagOf = (id: SessionId | CommandId): Tag => id.slice(4, 20) as Tag;

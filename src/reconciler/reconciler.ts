@@ -77,6 +77,10 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
     for (const item of await presence.due(DUE_PER_TICK)) {
       await settleDue(ports, options, item);
     }
+    const missing = await presence.repairIndexes();
+    if (missing === 0) return;
+    ports.meter.count('homing_reconciler_actions_total', { action: 'noted' }, missing);
+    log.warn({ missing }, 'noted what nobody looked after any more');
   }
 
   async function tick(): Promise<void> {

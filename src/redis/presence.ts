@@ -6,6 +6,7 @@ import { Cluster, type Redis } from 'ioredis';
 import { z } from 'zod';
 import type { Beat, Chance, DueItem, Presence, WorkerFacts } from '../domain/ports.js';
 import type { CommandId, NodeId, SessionId, WorkerId } from '../protocol/ids.js';
+import { createIndexRepair } from './index-repair.js';
 import { DUE_BUCKETS, type Keys } from './keys.js';
 import { answerOf } from './redis-errors.js';
 import type { Scripts } from './scripts.js';
@@ -79,6 +80,21 @@ export function createPresence({ redis, keys, scripts, leaseMs, chance }: Presen
     return items;
   }
 
+  const repair = createIndexRepair({
+    redis,
+    keys,
+    isDue: async (member) => (await answerOf(redis.zscore(keys.due(bucketOf(member)), member))) !== null,
+    noteDue: async (member) => void (await mark(keys.due(bucketOf(member)), 'note', member, 0)),
+    async noteNode(nodeId, sessionId) {
+      await mark(keys.nodeSessions(nodeId), 'add', sessionId);
+      await mark(keys.nodes, 'note', nodeId, 0);
+    },
+    async noteWorker(workerId, commandId) {
+      await mark(keys.workerCommands(workerId), 'add', commandId);
+      await mark(keys.workers, 'note', workerId, 0);
+    },
+  });
+
   return {
     beatNode: (facts) => beat(keys.nodes, facts.nodeId, keys.node(facts.nodeId), facts),
     beatWorker: (facts) => beat(keys.workers, facts.workerId, keys.worker(facts.workerId), facts),
@@ -124,6 +140,7 @@ export function createPresence({ redis, keys, scripts, leaseMs, chance }: Presen
       }
       return items;
     },
+    repairIndexes: repair,
     tryLead: async (id, forMs) => (await scripts.run('lead', [keys.leader], [id, forMs])) === 1,
     async serverIdentity() {
       const masters = redis instanceof Cluster ? redis.nodes('master') : [redis];

@@ -241,6 +241,19 @@ describe.each(DEPLOYMENTS)('on $name', ({ start }) => {
       expect(await ownerOf(commandId)).toBe(c.sessionId);
     });
 
+    it('[L4] a command that moves after it has ended leaves no key without an end', async () => {
+      const place = freshPlace();
+      const [a, heir] = [await openTab(stores, place), await openTab(stores, place)];
+      const { commandId } = await submit(stores, { tab: a });
+      await stores.commands.endWithoutWorker(commandId, '', 'expired', 'Nobody took it.');
+      await closeTab(a);
+      expect(await ownerOf(commandId)).toBe(heir.sessionId);
+      const left = await keysLike(stores, `*${commandId}`);
+      expect(left).toContain(stores.keys.trace(commandId));
+      const endless = await Promise.all(left.map(async (key) => [key, await stores.redis.pttl(key)] as const));
+      expect(endless.filter(([, ms]) => ms < 0)).toEqual([]);
+    });
+
     it('[OW6] when the last session and the last command are gone, no key is left without an end', async () => {
       const place = freshPlace();
       const tab = await openTab(stores, place);

@@ -39,6 +39,9 @@ local function note_move(prefix, cid, now, from, to, why)
   local key = prefix .. ':trace:' .. cid
   redis.call('RPUSH', key, int(now) .. ' move ' .. (from == '' and '-' or from) .. ' ' .. (to == '' and '-' or to) .. ' ' .. why)
   redis.call('LTRIM', key, -100, -1)
+  -- Of a command that is over: the trace may be new, and goes with the rest of it.
+  local left = redis.call('PTTL', prefix .. ':cmd:' .. cid)
+  if left > 0 then redis.call('PEXPIRE', key, left) end
 end
 
 -- give: the command is owned by `sid` from now on. The caller raises the rev of `sid` once for all it gives.

@@ -1,0 +1,95 @@
+/**
+ * Rebuilds the indexes from the records, a page at a time (FAULTS S2): what a process may hold and what is due is noted
+ * before the record changes, but a note can go first. A request that hung in a frozen connection may change the record
+ * after its process was judged and its notes were cleared; a shard may lose an index. Then nobody would look after the
+ * record again. Walks all records for ever; a whole round takes as long as it takes.
+ */
+import { Cluster, type Redis } from 'ioredis';
+import {
+  type CommandId,
+  type NodeId,
+  parseCommandId,
+  parseNodeId,
+  parseSessionId,
+  parseWorkerId,
+  type SessionId,
+  type WorkerId,
+} from '../protocol/ids.js';
+import type { Keys } from './keys.js';
+import { answerOf } from './redis-errors.js';
+
+export interface IndexRepairPorts {
+  readonly redis: Redis | Cluster;
+  readonly keys: Keys;
+  /** Whether this is among what is due. */
+  isDue(member: string): Promise<boolean>;
+  noteDue(member: string): Promise<void>;
+  /** Notes that the process may hold it, and that there is or was such a process. */
+  noteNode(nodeId: NodeId, sessionId: SessionId): Promise<void>;
+  noteWorker(workerId: WorkerId, commandId: CommandId): Promise<void>;
+}
+
+/** Keys looked at in one step, of which a few are records. */
+const PAGE_KEYS = 500;
+
+export function createIndexRepair({ redis, keys, isDue, noteDue, noteNode, noteWorker }: IndexRepairPorts) {
+  /** Where the walk is: which master, and its cursor. */
+  let at = 0;
+  let cursor = '0';
+  const records = new RegExp(`^${keys.prefix}:\\{[^}]+\\}:(ses|cmd):(.+)$`);
+
+  async function page(): Promise<string[]> {
+    const masters = redis instanceof Cluster ? redis.nodes('master') : [redis];
+    if (at >= masters.length) at = 0;
+    const master = masters[at];
+    if (master === undefined) return [];
+    const [next, found] = await answerOf(master.scan(cursor, 'MATCH', `${keys.prefix}:{*`, 'COUNT', PAGE_KEYS));
+    cursor = next;
+    if (next === '0') at += 1;
+    return found;
+  }
+
+  async function ensureDue(member: string): Promise<number> {
+    if (await isDue(member)) return 0;
+    await noteDue(member);
+    return 1;
+  }
+
+  async function ensureHeld(index: string, member: string, note: () => Promise<void>): Promise<number> {
+    if ((await answerOf(redis.sismember(index, member))) === 1) return 0;
+    await note();
+    return 1;
+  }
+
+  async function checkSession(key: string, id: SessionId): Promise<number> {
+    const [state, node] = await answerOf(redis.hmget(key, 'state', 'node'));
+    const nodeId = parseNodeId(node);
+    if (state === 'away') return ensureDue(`grace:${id}`);
+    if (state === 'closing') return ensureDue(`close:${id}`);
+    if (state !== 'live' || nodeId === undefined) return 0;
+    return ensureHeld(keys.nodeSessions(nodeId), id, () => noteNode(nodeId, id));
+  }
+
+  async function checkCommand(key: string, id: CommandId): Promise<number> {
+    const [state, worker] = await answerOf(redis.hmget(key, 'state', 'worker'));
+    const workerId = parseWorkerId(worker);
+    if (state === 'queued') return ensureDue(`queued:${id}`);
+    if (state === 'ended') return ensureDue(`expire:${id}`);
+    if (state !== 'running' || workerId === undefined) return 0;
+    return ensureHeld(keys.workerCommands(workerId), id, () => noteWorker(workerId, id));
+  }
+
+  function check(key: string): Promise<number> | number {
+    const [, kind, text] = records.exec(key) ?? [];
+    const sessionId = kind === 'ses' ? parseSessionId(text) : undefined;
+    const commandId = kind === 'cmd' ? parseCommandId(text) : undefined;
+    if (sessionId !== undefined) return checkSession(key, sessionId);
+    return commandId === undefined ? 0 : checkCommand(key, commandId);
+  }
+
+  /** @returns how many notes were missing @throws AppError REDIS_UNAVAILABLE */
+  return async (): Promise<number> => {
+    const missing = await Promise.all((await page()).map(check));
+    return missing.reduce((sum, one) => sum + one, 0);
+  };
+}
