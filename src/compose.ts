@@ -8,17 +8,17 @@ import { fileURLToPath } from 'node:url';
 import type { Settings } from './config.js';
 import type { Chance, EventBus, Log } from './domain/ports.js';
 import { AppError, messageOf } from './errors.js';
-import { createGateway } from './gateway/gateway.js';
 import { createMeter } from './ops/meter.js';
 import { openOperators } from './ops/operators.js';
+import { createPatterns } from './ops/patterns.js';
 import { createSecretBox } from './ops/secret-box.js';
 import { version } from './ops/version.js';
 import { makeNodeId, makeWorkerId, type NodeId, type WorkerId } from './protocol/ids.js';
 import { createQueueConsumer } from './queue/consumer.js';
 import { createQueueProducer } from './queue/producer.js';
 import { createReconciler } from './reconciler/reconciler.js';
-import { createCommandFeed } from './redis/command-feed.js';
 import { createClaimLane } from './redis/claim-lane.js';
+import { createCommandFeed } from './redis/command-feed.js';
 import { createCommandStore } from './redis/command-store.js';
 import { createRedis, parseRedisUrl, type RedisRole, waitForRedis } from './redis/connections.js';
 import { createEventBus } from './redis/event-bus.js';
@@ -94,6 +94,8 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
     const { sessions, commands, feed, bus, presence, reassertion, queue, meter } = core;
     const operators = openOperators({ ...core, log, chance });
     closers.add(() => operators.close());
+    // Only here: a worker has no use for a web server, and does without its memory.
+    const { createGateway } = await import('./gateway/gateway.js');
     const gateway = createGateway(
       {
         sessions,
@@ -107,6 +109,7 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
         meter,
         chance,
         secrets: secretBoxOf(settings),
+        patterns: createPatterns(),
         now: Date.now,
       },
       {
@@ -186,6 +189,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
         reassertion: core.reassertion,
         bus,
         secrets: secretBoxOf(settings),
+        patterns: createPatterns(),
         shim,
         consume: (run) => createQueueConsumer({ redis: jobs, keys, pool, concurrency, log, run }),
         log,
