@@ -38,6 +38,10 @@ describe('two tabs on two nodes', () => {
     expect(await second.page.content()).not.toContain('never-elsewhere');
     expect(await first.page.content()).not.toContain('mine 20');
     expect(own).not.toBe(commandId);
+    // Twin: looked at on purpose it is there, and this test would have seen it.
+    await second.open(commandId);
+    await second.over();
+    expect(await second.page.content()).toContain('never-elsewhere 300');
     expect([...first.faults, ...second.faults]).toEqual([]);
     for (const node of [0, 1]) expect(await cluster.metric(node, 'homing_misdelivered_total')).toBe(0);
   });
@@ -92,6 +96,33 @@ describe('two tabs on two nodes', () => {
     await tab.page.getByRole('button', { name: 'End the command' }).click();
     await tab.page.locator('.facts-state', { hasText: 'ended on request' }).waitFor();
     await tab.over();
+  });
+
+  it('takes input: lines for a pipe, keys for a terminal of its own', async () => {
+    const tab = await tabAt(0, 'input');
+    await tab.page.getByRole('button', { name: 'Options' }).click();
+    await tab.page.getByLabel('Takes input').check();
+    await tab.run('while read -r line; do echo "got $line"; done; echo no more');
+    await tab.page.getByLabel('Input line').fill('one');
+    await tab.page.keyboard.press('Enter');
+    await until('the answer', async () => (await tab.terminalText()) === 'got one');
+    await shotBoth(tab, 'input');
+    await tab.page.getByRole('button', { name: 'End of input' }).click();
+    await tab.over();
+    expect(await tab.terminalText()).toBe('got one\nno more');
+
+    await tab.page.getByLabel('A terminal of its own').check();
+    await tab.run('stty size; read -r word; echo "word: $word"; sleep 60');
+    await until('its size', async () => /^\d+ \d+$/.test(await tab.terminalText()));
+    await tab.page.locator('.xterm-helper-textarea').focus();
+    await tab.page.keyboard.type('typed');
+    await tab.page.keyboard.press('Enter');
+    await until('what was typed', async () => (await tab.terminalText()).endsWith('word: typed'));
+    // The way out of a terminal that takes Tab for itself.
+    await tab.page.locator('.xterm-helper-textarea').focus();
+    await tab.page.keyboard.press('Shift+Escape');
+    expect(await tab.page.evaluate(() => document.activeElement?.tagName)).toBe('MAIN');
+    expect(tab.faults).toEqual([]);
   });
 
   it('[IS1] each conversation of a page has a session and commands of its own', async () => {

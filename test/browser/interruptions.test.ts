@@ -58,6 +58,7 @@ describe('a page behind a balancer over two nodes', () => {
     const stored = await tab.page.evaluate(() => JSON.stringify(Object.entries(sessionStorage)));
 
     const page = await tab.page.context().newPage();
+    page.setDefaultTimeout(10_000);
     const copy = webTab(page, balancer.url);
     // What a browser does when it duplicates a tab: the new one begins with a copy of the storage.
     await page.addInitScript((text) => {
@@ -133,7 +134,7 @@ describe('a page behind a balancer over two nodes', () => {
   it('[SE1] a session that was taken over stays as it was and says so', async () => {
     const tab = await tabIn('taken');
     const { sessionId, resumeToken } = await tab.page.evaluate(() =>
-      JSON.parse(sessionStorage.getItem('homing:taken') ?? '{}'),
+      JSON.parse(sessionStorage.getItem('homing-web:session:taken') ?? '{}'),
     );
     // Without a nonce whoever knows the resume token takes over.
     const other = await dial(cluster.node(0).url, { token: cluster.token() });

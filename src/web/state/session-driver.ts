@@ -62,8 +62,10 @@ export interface Conversation {
   retryNow(): void;
   /** The user is here: decides who takes over commands (OW2). */
   touch(): void;
-  /** After `over`: opens or resumes the session again. */
+  /** Opens or resumes the session. */
   start(): void;
+  /** After it was closed or taken over: opens another one, and leaves the former to whoever has it. */
+  startAnew(): void;
   /** Closes the session for good; what it owns moves on. */
   closeSession(): Promise<void>;
   /** Keeps the session for the next page of this tab. */
@@ -79,7 +81,8 @@ const CONNECT_LIMIT_MS = 20_000;
 const TERMINAL_BUFFER_BYTES = 1024 * 1024;
 
 export function createConversation(options: DriverOptions): Conversation {
-  const { name, url, token, storage } = options;
+  const { name, url, token } = options;
+  const storage = scoped(options.storage, `homing-web:session:${name}`);
   const store = createStore(emptyConversation(name, options.restored), reduceConversation, options.defer);
   const { dispatch } = store;
   const logs = new Map<string, Set<LogReader>>();
@@ -116,11 +119,10 @@ export function createConversation(options: DriverOptions): Conversation {
             command: (handle) => current() && follow(handle),
             owner: ({ command, why }) =>
               dispatch({ type: 'moved', commandId: command.commandId, why, nowMs: Date.now() }),
-            replaced: ({ why, formerSessionId, sessionId }) => {
+            replaced: ({ why, formerSessionId }) => {
               dispatch({ type: 'replaced', why, formerSessionId, nowMs: Date.now() });
               // A copied tab came with the past of another one.
               if (why === 'SESSION_IN_USE') dispatch({ type: 'notices_seen' });
-              onStatus({ state: 'live', attempt: 0, sinceMs: Date.now() }, sessionId);
             },
             draining: ({ reconnectWithinMs }) => dispatch({ type: 'draining', byMs: Date.now() + reconnectWithinMs }),
           },
@@ -366,6 +368,10 @@ export function createConversation(options: DriverOptions): Conversation {
       if (listTimer !== undefined) void refresh();
     },
     start: () => void start(),
+    startAnew() {
+      storage.removeItem();
+      void start();
+    },
     async closeSession() {
       await session?.close();
       clearTimeout(listTimer);
@@ -382,4 +388,13 @@ export function createConversation(options: DriverOptions): Conversation {
 interface ListPage {
   readonly commands: readonly CommandSnapshot[];
   readonly next?: string;
+}
+
+/** One place of a storage, whatever the client calls it. */
+function scoped(storage: Storage, key: string) {
+  return {
+    getItem: () => storage.getItem(key),
+    setItem: (_key: string, value: string) => storage.setItem(key, value),
+    removeItem: () => storage.removeItem(key),
+  };
 }

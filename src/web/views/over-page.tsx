@@ -32,7 +32,11 @@ export function OverNotice(props: ConversationProps & { onToken: (reason: string
       <button
         type="button"
         class="primary"
-        onClick={() => (connection.cause === 'token' ? props.onToken(connection.reason) : props.conversation.start())}
+        onClick={() => {
+          if (connection.cause === 'token') props.onToken(connection.reason);
+          else if (connection.cause === 'fault') props.conversation.start();
+          else props.conversation.startAnew();
+        }}
       >
         {action}
       </button>
