@@ -297,6 +297,8 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     held,
     stop,
     superseded,
+    /** The client comes back, to another node where there is one. */
+    sendAway: (why: string) => end(CLOSE.TRY_LATER, why),
     wake: streams.wake,
     heads: streams.heads,
     isOver: () => state === 'over',

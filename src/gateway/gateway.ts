@@ -7,6 +7,7 @@ import { messageOf } from '../errors.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { makeNodeId, type NodeId, type SessionId } from '../protocol/ids.js';
 import { createAsker } from './ask.js';
+import type { AttachedSession } from './attached-session.js';
 import { createDoors, isLoopback } from './doors.js';
 import { createEventStreams } from './event-streams.js';
 import type { Node } from './handlers/context.js';
@@ -14,7 +15,7 @@ import { addHttpRoutes } from './http-routes.js';
 import { createHttpServer } from './http-server.js';
 import { guardAdmin } from './ops-guard.js';
 import { addOpsRoutes } from './ops-routes.js';
-import { BUS_SILENT_MS, type GatewayOptions, type GatewayPorts } from './options.js';
+import { BUS_DEAF_MS, BUS_SILENT_MS, type GatewayOptions, type GatewayPorts } from './options.js';
 import { createPuller } from './puller.js';
 import { createReasserter } from './reassert.js';
 import { createSessionTable } from './session-table.js';
@@ -41,6 +42,8 @@ export interface Gateway {
 /** Pages of logs read at the same time, for all sessions of the node. */
 const MAX_PULLS = 32;
 const BUS_CHECK_MS = 250;
+/** Clients are sent away over this long. */
+const DEAF_SPREAD_MS = 3_000;
 /** After the last socket was told to go, detaching may take this long. */
 const SETTLE_MS = 2_000;
 
@@ -119,6 +122,25 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
     if (wasDown && !down) catchUpAll();
     wasDown = down;
     meter.gauge('homing_bus_down', down ? 1 : 0);
+    moveTheDeaf();
+  }
+
+  const moved = new WeakSet<AttachedSession>();
+  /**
+   * Commands work and the subscription is dead, so another node may well hear: its clients come back elsewhere, each once,
+   * spread over a moment. In an outage for all nothing is published either, and sockets stay.
+   */
+  function moveTheDeaf(): void {
+    for (const { session } of table.all()) {
+      if (moved.has(session) || bus.deafMs(session.sessionId) < BUS_DEAF_MS) continue;
+      moved.add(session);
+      meter.count('homing_sessions_moved_total');
+      const timer = setTimeout(() => {
+        timers.delete(timer);
+        session.sendAway('this node hears nothing of its sessions');
+      }, random() * DEAF_SPREAD_MS);
+      timers.add(timer);
+    }
   }
 
   /** Spread over a moment: after a restart of Redis, thousands of sessions do this at once (R1). */

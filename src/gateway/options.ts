@@ -70,3 +70,5 @@ export type OpsPlugin = (app: FastifyInstance) => Promise<void>;
 
 /** Entries are not sent while the bus has been silent for so long (SE1). */
 export const BUS_SILENT_MS = 5_000;
+/** Probes are taken by Redis and none comes back for so long, over several connections: clients are sent elsewhere. */
+export const BUS_DEAF_MS = 10_000;

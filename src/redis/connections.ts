@@ -24,6 +24,8 @@ export type RedisRole = 'commands' | 'subscriber' | 'claims' | 'queue-producer' 
 /** A silent link is found in this time plus at most one ping interval (measured: 3 s). */
 const SOCKET_TIMEOUT_MS = 3_000;
 const PING_INTERVAL_MS = 1_000;
+/** A ping may wait behind claims that wait for a replica. */
+const CLAIMS_ANSWER_MS = 10_000;
 /** A blocking read of BullMQ lasts up to 10 s; less would cut living connections. */
 const BLOCKING_SOCKET_TIMEOUT_MS = 20_000;
 const COMMAND_TIMEOUT_MS = 5_000;
@@ -40,7 +42,7 @@ export function createRedis(target: RedisTarget, role: RedisRole, log: Log): Red
   const redis = target.type === 'cluster' ? createCluster(target, role) : new Redis(singleOptions(target, role));
   reportFaults(redis, describeTarget(target), role, log);
   // BullMQ watches its own blocking connections; a ping there would only queue behind a blocked read.
-  if (role !== 'queue-worker') keepProving(redis);
+  if (role !== 'queue-worker') keepProving(redis, role);
   return redis;
 }
 
@@ -49,7 +51,7 @@ export function createMember(cluster: Cluster, host: string, port: number, role:
   const { redisOptions } = cluster.options;
   const redis = new Redis({ ...redisOptions, ...commonOptions(role), host, port, retryStrategy: retryDelayMs });
   reportFaults(redis, `redis://${host}:${port}`, role, log);
-  keepProving(redis);
+  keepProving(redis, role);
   return redis;
 }
 
@@ -174,12 +176,31 @@ function retryDelayMs(attempt: number): number {
   return Math.round(fullMs * (0.5 + Math.random() / 2));
 }
 
-/** A dead link is only seen while an answer is awaited: so one always is. */
-function keepProving(redis: Redis | Cluster): void {
+/**
+ * A dead link is only seen while an answer is awaited: so one always is. Where nothing comes any more the socket's own
+ * time-out finds it; where only what we send is lost, messages still come, and the missing answer does.
+ */
+function keepProving(redis: Redis | Cluster, role: RedisRole): void {
+  const answerWithinMs = role === 'claims' ? CLAIMS_ANSWER_MS : SOCKET_TIMEOUT_MS;
+  const asked = new WeakSet<Redis>();
+  const prove = (node: Redis) => {
+    if (node.status !== 'ready' || asked.has(node)) return;
+    asked.add(node);
+    const timer = setTimeout(() => {
+      if (node.status === 'ready') node.disconnect(true);
+    }, answerWithinMs);
+    timer.unref();
+    node
+      .ping()
+      // The socket is closed already; the reconnect follows.
+      .catch(() => undefined)
+      .finally(() => {
+        clearTimeout(timer);
+        asked.delete(node);
+      });
+  };
   const timer = setInterval(() => {
-    const nodes = redis instanceof Cluster ? redis.nodes('master') : [redis];
-    // A ping that fails closes its socket by itself or finds it closed; the reconnect follows.
-    for (const node of nodes) if (node.status === 'ready') node.ping().catch(() => undefined);
+    for (const node of redis instanceof Cluster ? redis.nodes('master') : [redis]) prove(node);
   }, PING_INTERVAL_MS);
   timer.unref();
   redis.on('end', () => clearInterval(timer));

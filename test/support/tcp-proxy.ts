@@ -16,6 +16,8 @@ export interface TcpProxy extends AsyncDisposable {
   /** Takes connections and bytes but passes nothing: a half-open link. What was held is passed after `thaw`. */
   freeze(): void;
   thaw(): void;
+  /** What present connections send that way is lost from now on, and nobody is told; new connections are well. */
+  blackhole(direction: 'to server' | 'to client'): void;
   /** Closes the port, so that connecting is refused, or opens it again. Connections that exist stay. */
   refuse(on: boolean): Promise<void>;
   /**
@@ -31,6 +33,7 @@ interface Link {
   readonly server: Socket;
   /** Set while what the server says is dropped. */
   swallowing: (() => void) | undefined;
+  readonly holes: Set<'to server' | 'to client'>;
 }
 
 export async function startTcpProxy(target: {
@@ -69,12 +72,13 @@ export async function startTcpProxy(target: {
 
   const listener = createServer({ allowHalfOpen: true }, (client) => {
     const server = createConnection({ port: target.port, host: target.host ?? '127.0.0.1', allowHalfOpen: true });
-    const link: Link = { client, server, swallowing: undefined };
+    const link: Link = { client, server, swallowing: undefined, holes: new Set() };
     links.add(link);
     client.setNoDelay(true);
     server.setNoDelay(true);
     client.on('close', () => links.delete(link));
     pass(client, server, (chunk) => {
+      if (link.holes.has('to server')) return false;
       if (trap?.match(chunk)) {
         link.swallowing = trap.sprung;
         trap = undefined;
@@ -82,6 +86,7 @@ export async function startTcpProxy(target: {
       return true;
     });
     pass(server, client, () => {
+      if (link.holes.has('to client')) return false;
       if (link.swallowing === undefined) return true;
       // The answer proves that the request was carried out.
       link.swallowing();
@@ -135,6 +140,9 @@ export async function startTcpProxy(target: {
     cut,
     freeze: () => setFrozen(true),
     thaw: () => setFrozen(false),
+    blackhole(direction) {
+      for (const { holes } of links) holes.add(direction);
+    },
     async refuse(on) {
       if (on) closePort();
       else if (!listener.listening) {
