@@ -581,6 +581,16 @@ export interface Log {
   warn(fields: object, message: string): void;
   error(fields: object, message: string): void;
   child(fields: Record<string, unknown>): Log;
+// ----------------------------------------------------------------------------------------------------------- patterns
+
+/** Patterns of users (`notify.watch`), matched in time linear to the text. */
+export interface Patterns {
+  compile(asked: {
+    readonly pattern: string;
+    readonly kind: 'literal' | 'regex';
+  }): { readonly ok: true; readonly test: (text: string) => boolean } | { readonly ok: false; readonly error: string };
+}
+
 }
 
 /** Figures of the running process. Names are `homing_*`; labels are few and bounded. */

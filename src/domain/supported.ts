@@ -16,9 +16,6 @@ export interface UnsupportedField {
 type Row = readonly [field: string, asked: (spec: CommandSpec) => boolean, code: UnsupportedField['code']];
 
 const UNSUPPORTED: readonly Row[] = [
-  ['notify.watch', (spec) => (spec.notify?.watch ?? []).length > 0, 'INVALID_PARAMS'],
-  ['notify.heartbeatMs', (spec) => spec.notify?.heartbeatMs !== undefined, 'INVALID_PARAMS'],
-  ['notify.webhook', (spec) => spec.notify?.webhook !== undefined, 'INVALID_PARAMS'],
   [
     'sandbox.profile',
     (spec) => spec.sandbox !== undefined && !isSandboxProfile(spec.sandbox.profile),

@@ -7,6 +7,7 @@ import type {
   EventBus,
   Log,
   Meter,
+  Patterns,
   Presence,
   QueueProducer,
   Reassertion,
@@ -19,6 +20,8 @@ export interface GatewayPorts {
   readonly sessions: SessionDirectory;
   readonly commands: CommandStore;
   readonly feed: CommandFeed;
+  /** Whether a command may name this address for its webhook; absent where the operator allows none. */
+  readonly allowWebhook?: ((address: string) => boolean) | undefined;
   readonly bus: EventBus;
   readonly reassertion: Reassertion;
   readonly presence: Presence;
@@ -29,6 +32,7 @@ export interface GatewayPorts {
   readonly chance: Chance;
   /** Absent without a key: commands with secrets are refused. */
   readonly secrets?: SecretBox | undefined;
+  readonly patterns: Pick<Patterns, 'compile'>;
   /** Milliseconds since 1970. */
   now(): number;
 }

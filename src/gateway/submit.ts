@@ -19,10 +19,11 @@ import type { Claims } from '../protocol/token.js';
 import { requireScope } from './access.js';
 import type { GatewayPorts } from './options.js';
 
-export interface SubmitPorts extends Pick<GatewayPorts, 'log' | 'meter' | 'chance' | 'secrets'> {
+export interface SubmitPorts extends Pick<GatewayPorts, 'log' | 'meter' | 'chance' | 'secrets' | 'patterns'> {
   readonly commands: CommandStore;
   readonly presence: Presence;
   readonly queue: QueueProducer;
+  readonly allowWebhook?: GatewayPorts['allowWebhook'];
 }
 
 /** A queued command is looked at by the reconciler for the first time after this and its own delay. */
@@ -76,6 +77,31 @@ export function checkSpec(claims: Claims, spec: CommandSpec): void {
   }
 }
 
+/** @throws AppError PATTERN_INVALID */
+function checkPatterns(patterns: SubmitPorts['patterns'], { notify }: Pick<CommandSpec, 'notify'>): void {
+  for (const [i, asked] of (notify?.watch ?? []).entries()) {
+    const compiled = patterns.compile(asked);
+    if (compiled.ok) continue;
+    const field = `notify.watch.${i}.pattern`;
+    throw new AppError('PATTERN_INVALID', `${field}: ${compiled.error}`, { field });
+  }
+}
+
+/** @throws AppError INVALID_PARAMS, FORBIDDEN */
+function checkWebhook(allow: GatewayPorts['allowWebhook'], address: string | undefined): void {
+  if (address === undefined) return;
+  const field = 'notify.webhook';
+  if (allow === undefined) {
+    throw new AppError('INVALID_PARAMS', `${field}: webhooks are not allowed here (HOMING_WEBHOOK_ALLOW is not set)`, {
+      field,
+    });
+  }
+  if (allow(address)) return;
+  throw new AppError('FORBIDDEN', `${field}: this address is not among those that HOMING_WEBHOOK_ALLOW names`, {
+    field,
+  });
+}
+
 /** @throws AppError SECRETS_UNAVAILABLE */
 function sealSecrets(box: SecretBox | undefined, commandId: CommandId, secrets: CommandSpec['secrets']) {
   if (secrets === undefined || Object.keys(secrets).length === 0) return undefined;
@@ -105,6 +131,8 @@ export async function submitCommand(
   const { commands, presence, queue, log, meter } = ports;
   const { place, commandId, origin } = request;
   const { idempotencyKey: _, secrets, ...spec } = request.spec;
+  checkPatterns(ports.patterns, spec);
+  checkWebhook(ports.allowWebhook, spec.notify?.webhook);
   const sealed = sealSecrets(ports.secrets, commandId, secrets);
   const delayMs = spec.delayMs ?? 0;
   // Intent before record: should this process die after the submit, the reconciler adds the job (S2, Q1). Both leave on

@@ -7,6 +7,7 @@ import type {
   CommandStore,
   Log,
   Meter,
+  Patterns,
   Presence,
   Reassertion,
   SecretBox,
@@ -27,6 +28,7 @@ import type { PipePool } from './pipes.js';
 import { createPublisher, type Publisher } from './publisher.js';
 import type { RunAs } from './run-as.js';
 import type { Shim } from './shim.js';
+import { type Breakers, createNotices, type Notices } from './watch-notices.js';
 
 export interface RunPorts {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin'>;
@@ -42,6 +44,8 @@ export interface RunPorts {
   readonly chance: Chance;
   /** Absent without a key: commands with secrets are refused. */
   readonly secrets?: Pick<SecretBox, 'open'> | undefined;
+  readonly patterns?: Patterns | undefined;
+  readonly breakers: Breakers;
   /** Where commands find `homing`. */
   readonly shim?: Pick<Shim, 'folder'> | undefined;
 }
@@ -90,6 +94,7 @@ export interface Run {
   readonly token: CommandToken;
   readonly confidential: Confidential;
   readonly publisher: Publisher;
+  readonly notices: Notices;
   readonly record: HeldRecord;
   /** Takes a chunk of output into the tail and the spool. */
   readonly takeOutput: (stream: OutputStream, bytes: Uint8Array) => void;
@@ -132,6 +137,9 @@ export function openRun(
       recycle: blocks.recycle,
     },
   );
+  const { patterns, breakers, meter } = ports;
+  const origin = claim.originSessionId ?? `${claim.place.tag}/${claim.place.principal}`;
+  const notices = createNotices({ patterns, breakers, publisher, meter }, claim.spec.notify, origin);
   const maxOutputBytes = claim.spec.resources?.outputBytes ?? Number.POSITIVE_INFINITY;
   let tellLimit: () => void = () => {};
   const abandon = () => publisher.close();
@@ -147,10 +155,12 @@ export function openRun(
     token,
     confidential,
     publisher,
+    notices,
     record,
     takeOutput(stream, bytes) {
       tail.push(bytes);
       publisher.add({ type: 'output', stream, bytes });
+      notices.output(stream, bytes);
       if (publisher.outputBytes > maxOutputBytes) tellLimit();
     },
     onOutputLimit(handler) {
@@ -167,6 +177,7 @@ export function openRun(
     }),
     close() {
       control.abandoned.removeEventListener('abort', abandon);
+      notices.end();
       record.close();
       publisher.close();
     },

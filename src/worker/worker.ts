@@ -31,8 +31,9 @@ import { closePipe, createPipePool } from './pipes.js';
 import { REWIND_LEAST_MS } from './publisher.js';
 import type { RunOptions, RunPorts } from './run.js';
 import { runCommand } from './run-command.js';
+import { createBreakers } from './watch-notices.js';
 
-export interface WorkerPorts extends Pick<RunPorts, 'secrets' | 'shim'> {
+export interface WorkerPorts extends Pick<RunPorts, 'secrets' | 'shim' | 'patterns'> {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin' | 'checkClaims' | 'get' | 'endWithoutWorker'>;
   readonly presence: Presence;
   readonly reassertion: Pick<Reassertion, 'recordOf' | 'command'>;
@@ -85,6 +86,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
   const random = () => chance.random();
   const claims = createClaims({ store: ports.store, bus: ports.bus, log, random });
   const pipes = createPipePool();
+  const breakers = createBreakers();
   const kept = createKeptRuns(Math.max(options.leaseMs, REWIND_LEAST_MS));
   const drained = new AbortController();
   const abandoned = new AbortController();
@@ -103,7 +105,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
     if (before !== undefined) return before;
     const control = { drained: drained.signal, abandoned: abandoned.signal };
     const over = runCommand(
-      { ...ports, claims, pipes, kept, log },
+      { ...ports, claims, pipes, kept, breakers, log },
       { ...options, workerId },
       control,
       commandId,

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { EventBus, Meter, QueueProducer } from '../../src/domain/ports.js';
 import { createGateway, type Gateway } from '../../src/gateway/gateway.js';
 import type { GatewayOptions } from '../../src/gateway/options.js';
+import { createPatterns } from '../../src/ops/patterns.js';
 import { makeNodeId } from '../../src/protocol/ids.js';
 import { createCommandFeed } from '../../src/redis/command-feed.js';
 import { createRedis, parseRedisUrl } from '../../src/redis/connections.js';
@@ -90,6 +91,7 @@ export async function startTestNode(
       log: silentLog,
       meter,
       chance,
+      patterns: createPatterns(),
       now: Date.now,
     },
     {
