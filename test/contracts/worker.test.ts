@@ -179,9 +179,9 @@ describe('a command that can not be started', () => {
   });
 
   it('is refused by name when it asks for what this worker does not offer', async () => {
-    const { said, outcome } = await runToEnd({ argv: ['true'], notify: { webhook: 'https://example.com/' } });
+    const { said, outcome } = await runToEnd({ argv: ['true'], sandbox: { profile: 'of-straw' } });
     expect(said).toHaveLength(1);
-    expect(outcome).toMatchObject({ reason: 'refused', error: expect.stringMatching(/^notify.webhook: /) });
+    expect(outcome).toMatchObject({ reason: 'refused', error: expect.stringMatching(/^sandbox.profile: /) });
   });
 
   it('[CO2] is not started when a kill was asked for while it was queued', async () => {

@@ -36,6 +36,10 @@ export const isRunning = (pid: number): boolean => {
   return found !== undefined && found.state !== 'Z';
 };
 
+/** Running processes with exactly this command line, wherever they are. */
+export const withCommandLine = (line: string): number[] =>
+  everyPid().filter((pid) => commandLine(pid) === line && isRunning(pid));
+
 export const childrenOf = (pid: number): number[] =>
   everyPid().filter((candidate) => stat(candidate)?.parent === pid && isRunning(candidate));
 
