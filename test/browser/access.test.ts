@@ -62,11 +62,14 @@ describe('the page for everybody', () => {
     await page.locator('dialog[open]').waitFor();
     await check('notices-panel');
     await page.keyboard.press('Escape');
+    await page.locator('dialog[open]').waitFor({ state: 'detached' });
     await page.keyboard.press('?');
     await page.locator('dialog[open]').waitFor();
     await check('keys');
     await page.keyboard.press('Escape');
+    await page.locator('dialog[open]').waitFor({ state: 'detached' });
     await page.keyboard.press('t');
+    await page.locator('.terminal-head').waitFor();
     await page.keyboard.press('x');
     await page.locator('dialog[open]').waitFor();
     await check('end-it');
