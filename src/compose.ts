@@ -7,7 +7,6 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Settings } from './config.js';
 import type { Chance, EventBus, Log } from './domain/ports.js';
-import { AppError, messageOf } from './errors.js';
 import { createMeter } from './ops/meter.js';
 import { openOperators } from './ops/operators.js';
 import { createPatterns } from './ops/patterns.js';
@@ -20,18 +19,17 @@ import { createReconciler } from './reconciler/reconciler.js';
 import { createClaimLane } from './redis/claim-lane.js';
 import { createCommandFeed } from './redis/command-feed.js';
 import { createCommandStore } from './redis/command-store.js';
-import { createRedis, parseRedisUrl, type RedisRole, waitForRedis } from './redis/connections.js';
+import { createRedis, type RedisRole } from './redis/connections.js';
 import { createEventBus } from './redis/event-bus.js';
 import { createKeys } from './redis/keys.js';
 import { createPresence } from './redis/presence.js';
 import { createReassertion } from './redis/reassertion.js';
 import { createScripts, scriptText } from './redis/scripts.js';
 import { createSessionDirectory } from './redis/session-directory.js';
+import { redisTargets, requireRedis } from './redis/targets.js';
 import { openHost } from './worker/host.js';
 import { createShim } from './worker/shim.js';
 import { createWorker } from './worker/worker.js';
-
-export { startEmbeddedRedis } from './redis/embedded-server.js';
 
 /** A running node or worker. */
 export interface Part<Facts> {
@@ -71,14 +69,8 @@ export interface WorkerSurroundings extends NodeSurroundings {
   readonly program: readonly string[];
 }
 
-/** How long Redis may take to answer at the start before that is a failure. */
-const REDIS_START_MS = 5_000;
-
 /** How long a host remembers at least what it started. */
 const LEDGER_MS = 24 * 3_600_000;
-
-/** Where a node or worker looks for Redis that is told nothing. */
-const DEFAULT_REDIS_URL = 'redis://127.0.0.1:6379';
 
 const chance: Chance = { bytes: (size) => randomBytes(size), random: Math.random };
 
@@ -227,33 +219,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
   });
 }
 
-/** Whether Redis answers. @throws AppError REDIS_UNAVAILABLE with a sentence */
-export async function checkRedis(settings: Settings): Promise<void> {
-  const silent = () => undefined;
-  const log: Log = { debug: silent, info: silent, warn: silent, error: silent, child: () => log };
-  const redis = createRedis(targetsOf(settings).target, 'commands', log);
-  try {
-    await answering(redis, 'HOMING_REDIS_URL');
-  } finally {
-    redis.disconnect();
-  }
-}
-
 // ----------------------------------------------------------------------------------------------------- common parts
-
-/** @throws AppError INVALID_PARAMS for an address that is none */
-function targetsOf(settings: Settings) {
-  const { HOMING_REDIS_CA: ca, HOMING_SENTINEL_PASSWORD: sentinelPassword } = settings;
-  const extras = {
-    ...(ca === undefined ? {} : { ca }),
-    ...(sentinelPassword === undefined ? {} : { sentinelPassword }),
-  };
-  const url = settings.HOMING_REDIS_URL ?? DEFAULT_REDIS_URL;
-  return {
-    target: parseRedisUrl(url, extras),
-    queueTarget: parseRedisUrl(settings.HOMING_QUEUE_REDIS_URL ?? url, extras),
-  };
-}
 
 /** Until it answers for the first time, the one sentence at the end tells more than a warning for each attempt. */
 function quietLog(log: Log): { readonly log: Log; speak(): void } {
@@ -277,20 +243,11 @@ function quietLog(log: Log): { readonly log: Log; speak(): void } {
   };
 }
 
-/** @throws AppError REDIS_UNAVAILABLE with a sentence that says what to do */
-async function answering(redis: ReturnType<typeof createRedis>, setting: string): Promise<void> {
-  try {
-    await waitForRedis(redis, REDIS_START_MS);
-  } catch (error) {
-    throw new AppError('REDIS_UNAVAILABLE', `${messageOf(error)}. Start it, or change ${setting}.`, { cause: error });
-  }
-}
-
 type Core = Awaited<ReturnType<typeof openCore>>;
 
 /** What nodes and workers have alike: connections and the adapters on them. */
 async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log, closers: Closers) {
-  const { target, queueTarget } = targetsOf(settings);
+  const { target, queueTarget } = redisTargets(settings);
   const keys = createKeys(settings.HOMING_PREFIX);
   const meter = createMeter();
   const connect = (role: RedisRole, roleLog = log) => {
@@ -301,9 +258,9 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
 
   const startLog = quietLog(log);
   const redis = connect('commands', startLog.log);
-  await answering(redis, 'HOMING_REDIS_URL');
+  await requireRedis(redis, 'HOMING_REDIS_URL');
   const producing = connect('queue-producer', startLog.log);
-  await answering(
+  await requireRedis(
     producing,
     settings.HOMING_QUEUE_REDIS_URL === undefined ? 'HOMING_REDIS_URL' : 'HOMING_QUEUE_REDIS_URL',
   );

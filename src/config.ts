@@ -10,6 +10,7 @@ const count = (fallback: number, min = 0) => z.coerce.number().int().min(min).de
 const port = (fallback: number) => z.coerce.number().int().min(0).max(65_535).default(fallback);
 const bytes = (fallback: number, min = 1024) => z.coerce.number().int().min(min).default(fallback);
 const optional = z.string().min(1).optional();
+const webAddress = z.url({ protocol: /^https?$/, error: 'must be an address that begins with http:// or https://' });
 
 const REDIS_SCHEMES = /^(redis|rediss|unix|redis-sentinel|redis-cluster):\/\//;
 const redisUrl = z
@@ -31,7 +32,7 @@ export const settingsSchema = z.object({
   HOMING_PORT: port(7420).describe('Port a node listens on; 0 means any'),
   HOMING_OPS_HOST: z.string().min(1).default('127.0.0.1').describe('Address of the ops listener'),
   HOMING_OPS_PORT: port(7421).describe('Port of the ops listener; 0 means any'),
-  HOMING_GATEWAY_URL: z.url().optional().describe('What commands on a worker use as HOMING_URL'),
+  HOMING_GATEWAY_URL: webAddress.optional().describe('What commands on a worker use as HOMING_URL'),
   HOMING_PUBLIC_ORIGINS: optional.describe(
     'Origins browsers may come from, separated by commas; same host only unless given',
   ),
@@ -46,7 +47,7 @@ export const settingsSchema = z.object({
     .min(32, 'must have at least 32 characters')
     .optional()
     .describe('The secret before, still accepted'),
-  HOMING_JWKS_URL: z.url().optional().describe('Where public keys for tokens are'),
+  HOMING_JWKS_URL: webAddress.optional().describe('Where public keys for tokens are'),
   HOMING_JWT_ISSUER: optional.describe('Required iss of tokens'),
   HOMING_JWT_AUDIENCE: optional.describe('Required aud of tokens'),
   HOMING_SECRET_KEY: secretKey.describe('Key for the secrets of commands: 32 bytes, base64'),
@@ -102,7 +103,7 @@ export const settingsSchema = z.object({
     .describe('Whether a command is started whose claim too few replicas confirmed'),
   HOMING_PREFIX: z
     .string()
-    .regex(/^[A-Za-z0-9_-]{1,32}$/)
+    .regex(/^[A-Za-z0-9_-]{1,32}$/, 'must be 1 to 32 characters of A-Z a-z 0-9 _ -')
     .default('h')
     .describe('Prefix of every key'),
   HOMING_DATA_DIR: optional.describe(
@@ -126,6 +127,25 @@ export function parseSettings(
   );
   const parsed = settingsSchema.safeParse(given);
   if (parsed.success) return { ok: true, settings: parsed.data };
-  const faults = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
+  const faults = parsed.error.issues.map((issue) => {
+    const name = issue.path.join('.');
+    return `${name}: ${sentenceOf(issue, given[name])}`;
+  });
   return { ok: false, faults };
+}
+
+/** In plain words, with what was given; a text that is wrong is not repeated, since it may hold a secret. */
+function sentenceOf(issue: z.core.$ZodIssue, given: string | undefined): string {
+  switch (issue.code) {
+    case 'invalid_type':
+      return `must be a whole number, not "${given}"`;
+    case 'too_small':
+      return issue.origin === 'string' ? issue.message : `must be at least ${issue.minimum}, not ${given}`;
+    case 'too_big':
+      return issue.origin === 'string' ? issue.message : `must be at most ${issue.maximum}, not ${given}`;
+    case 'invalid_value':
+      return `must be one of ${issue.values.join(', ')}, not "${given}"`;
+    default:
+      return issue.message;
+  }
 }

@@ -1,7 +1,7 @@
 /** What `homing up` hands to its nodes and workers: settings as they were read, and no secret that one has no use for. */
 import type { Settings } from '../config.js';
 import type { ReadyFacts } from './child.js';
-import type { Env } from './settings.js';
+import type { Env } from './env-files.js';
 
 export interface NodeSecrets {
   readonly redisUrl: string;

@@ -3,21 +3,19 @@ import { randomBytes } from 'node:crypto';
 import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { z } from 'zod';
 import type { Settings } from '../config.js';
-import type { Env } from './settings.js';
-
-const runFile = z.looseObject({
-  pid: z.int().positive(),
-  url: z.string(),
-  opsUrl: z.string(),
-  token: z.string().optional(),
-  /** Of the Redis that it started itself. */
-  redisUrl: z.string().optional(),
-});
+import type { Env } from './env-files.js';
 
 /** What a running `homing up` says of itself. Holds tokens, so it is for its user alone. */
-export type RunFile = z.output<typeof runFile>;
+export interface RunFile {
+  readonly pid: number;
+  readonly url: string;
+  readonly opsUrl: string;
+  readonly token?: string;
+  /** Of the Redis that it started itself. */
+  readonly redisUrl?: string;
+  readonly [more: string]: unknown;
+}
 
 /** `HOMING_DATA_DIR`, else the user's data folder. */
 export function dataDirOf(settings: Pick<Settings, 'HOMING_DATA_DIR'>, env: Env): string {
@@ -69,11 +67,21 @@ export function readRunFile(dir: string): RunFile | undefined {
   const text = readOrUndefined(runPath(dir));
   if (text === undefined) return undefined;
   try {
-    const parsed = runFile.safeParse(JSON.parse(text));
-    return parsed.success && isRunning(parsed.data.pid) ? parsed.data : undefined;
+    const parsed = parseRunFile(JSON.parse(text));
+    return parsed !== undefined && isRunning(parsed.pid) ? parsed : undefined;
   } catch {
     return undefined; // Not JSON: not ours.
   }
+}
+
+/** By hand: loading zod costs every client program more than all the rest of its start. */
+function parseRunFile(value: unknown): RunFile | undefined {
+  if (typeof value !== 'object' || value === null) return undefined;
+  const { pid, url, opsUrl, token, redisUrl } = value as Partial<Record<string, unknown>>;
+  const isText = (field: unknown) => typeof field === 'string';
+  const isTextOrAbsent = (field: unknown) => field === undefined || isText(field);
+  const sound = Number.isSafeInteger(pid) && Number(pid) > 0 && isText(url) && isText(opsUrl);
+  return sound && isTextOrAbsent(token) && isTextOrAbsent(redisUrl) ? (value as RunFile) : undefined;
 }
 
 export function writeRunFile(dir: string, run: RunFile): void {

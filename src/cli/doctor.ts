@@ -3,7 +3,6 @@ import { Command } from 'commander';
 import type { Finding, FindingLevel } from '../domain/finding.js';
 import { EXIT } from './fault.js';
 import { watchPipes, write } from './output.js';
-import { readSettings } from './settings.js';
 import { type Style, styleFor } from './style.js';
 import { wrap } from './table.js';
 
@@ -35,8 +34,8 @@ Example:
     )
     .action(async (flags: DoctorFlags) => {
       watchPipes();
+      const [{ readSettings }, { examine }] = await Promise.all([import('./settings.js'), import('./examination.js')]);
       const settings = readSettings(process.env, { HOMING_DATA_DIR: flags.dataDir });
-      const { examine } = await import('./examination.js');
       const sections = await examine(settings, process.env);
       const failed = sections.some(({ findings }) => findings.some(({ level }) => level === 'fail'));
       const text = flags.json

@@ -6,14 +6,16 @@ import { broken, type Finding, good, risky } from '../domain/finding.js';
 import type { Log } from '../domain/ports.js';
 import { judgeRedis } from '../domain/redis-health.js';
 import { messageOf } from '../errors.js';
-import { describeTarget, parseRedisUrl, type RedisTarget } from '../redis/connections.js';
+import { describeTarget, type RedisTarget } from '../redis/connections.js';
 import { inspectRedis } from '../redis/inspect.js';
 import { createKeys } from '../redis/keys.js';
 import { findOrFetchServer, serverSourcesOf } from '../redis/server-binary.js';
+import { redisTargets } from '../redis/targets.js';
 import { createContainment } from '../worker/containment.js';
 import { dataDirOf, readRunFile } from './data-dir.js';
 import type { Section } from './doctor.js';
-import { type Env, nodeFaults } from './settings.js';
+import type { Env } from './env-files.js';
+import { nodeFaults } from './settings.js';
 
 /** Never throws for something that is wrong: that is a finding. */
 export async function examine(settings: Settings, env: Env): Promise<Section[]> {
@@ -33,12 +35,7 @@ export async function examine(settings: Settings, env: Env): Promise<Section[]> 
 async function redisSection(title: string, url: string, settings: Settings): Promise<Section> {
   let target: RedisTarget;
   try {
-    target = parseRedisUrl(url, {
-      ...(settings.HOMING_REDIS_CA === undefined ? {} : { ca: settings.HOMING_REDIS_CA }),
-      ...(settings.HOMING_SENTINEL_PASSWORD === undefined
-        ? {}
-        : { sentinelPassword: settings.HOMING_SENTINEL_PASSWORD }),
-    });
+    target = redisTargets({ ...settings, HOMING_REDIS_URL: url }).target;
   } catch (error) {
     return {
       title,
@@ -99,7 +96,7 @@ async function containmentOf(settings: Settings, env: Env): Promise<Finding> {
     const options = { id: `doctor-${randomBytes(8).toString('hex')}`, path: env.PATH ?? '', log };
     const containment = await createContainment({ ...options, floor: settings.HOMING_CONTAINMENT });
     const { level, means, profiles } = containment;
-    containment.close();
+    await containment.close();
     if (level === 'pidns') {
       const sandbox = profiles.length > 0 ? `; sandboxes: ${profiles.join(', ')}` : '; no sandboxes (bwrap is missing)';
       return good(check, `${level}, by ${means}${sandbox}`);

@@ -1,6 +1,5 @@
 /** `homing gateway`: one node of a cluster. */
 import { Command } from 'commander';
-import { nodeFaults, readSettings } from './settings.js';
 
 export function gatewayCommand(): Command {
   return new Command('gateway')
@@ -17,8 +16,9 @@ export function gatewayCommand(): Command {
         HOMING_OPS_HOST: flags.opsHost,
         HOMING_OPS_PORT: flags.opsPort,
       };
-      const settings = readSettings(process.env, overrides, nodeFaults);
       // Only here: the client programs start faster without what a server needs.
+      const { nodeFaults, readSettings } = await import('./settings.js');
+      const settings = readSettings(process.env, overrides, nodeFaults);
       const [{ serve }, { startNode }] = await Promise.all([import('./serve.js'), import('../compose.js')]);
       process.exitCode = await serve('gateway', settings, (log, drainAsked) =>
         startNode(settings, { log, drainAsked }),

@@ -4,14 +4,15 @@
  */
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:os';
-import { checkRedis, startEmbeddedRedis } from '../compose.js';
 import type { Settings } from '../config.js';
 import type { Log } from '../domain/ports.js';
 import { messageOf } from '../errors.js';
 import { signToken } from '../gateway/tokens.js';
 import { createLifecycle, type Lifecycle, onSignals } from '../lifecycle.js';
 import { createLog } from '../ops/log.js';
+import { startEmbeddedRedis } from '../redis/embedded-server.js';
 import { serverSourcesOf } from '../redis/server-binary.js';
+import { checkRedis } from '../redis/targets.js';
 import { type ReadyFacts, type Supervised, superviseChild } from './child.js';
 import { nodeEnvironment, nodePorts, workerEnvironment } from './child-environment.js';
 import { dataDirOf, ensureDataDir, readOrMakeSecret, readRunFile, removeRunFile, writeRunFile } from './data-dir.js';

@@ -2,7 +2,7 @@
  * Ties a child process to its parent by a pipe: the kernel closes it when the parent is gone, however it went, also by
  * SIGKILL. The pipe is the child's stdin; nothing is ever written to it.
  */
-import type { Env } from './settings.js';
+import type { Env } from './env-files.js';
 
 const VARIABLE = 'HOMING_LIFELINE';
 

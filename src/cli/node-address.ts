@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { dataDirOf, readRunFile } from './data-dir.js';
+import { type Env, resolveFiles } from './env-files.js';
 import { CliFault, EXIT } from './fault.js';
-import { type Env, resolveFiles } from './settings.js';
 
 export interface NodeAddress {
   readonly url: string;

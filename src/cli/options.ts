@@ -1,7 +1,7 @@
 /** Option parsers for commander: a fault of a value is told in commander's own form. */
 import { constants } from 'node:os';
 import { InvalidArgumentError } from 'commander';
-import { conversationName } from '../protocol/methods.js';
+import { LIMITS } from '../protocol/limits.js';
 import { type Parsed, parseDuration, parseEnvPair, parseSignal, parseWhole } from './arguments.js';
 
 /** Signal names and numbers of this machine. */
@@ -28,7 +28,6 @@ export function envPair(text: string, before: Readonly<Record<string, string>> =
 export const collect = (text: string, before: readonly string[] = []): string[] => [...before, text];
 
 export function conversation(text: string): string {
-  const parsed = conversationName.safeParse(text);
-  if (!parsed.success) throw new InvalidArgumentError(`a conversation ${parsed.error.issues[0]?.message ?? ''}`);
-  return parsed.data;
+  if (LIMITS.conversation.test(text)) return text;
+  throw new InvalidArgumentError('a conversation must be 1 to 128 characters of A-Z a-z 0-9 . _ : -');
 }

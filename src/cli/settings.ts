@@ -2,40 +2,11 @@
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { parseSettings, type SettingName, type Settings, settingsSchema } from '../config.js';
-import { messageOf } from '../errors.js';
+import { type Env, resolveFiles } from './env-files.js';
 import { CliFault, EXIT } from './fault.js';
-
-export type Env = Readonly<Record<string, string | undefined>>;
 
 /** Flags in the form of settings; what was not given is undefined. */
 export type Overrides = Partial<Record<SettingName, string>>;
-
-/**
- * Replaces `NAME_FILE` by `NAME` with the file's content, without the line break at its end.
- * @param names settings that may come from a file
- */
-export function resolveFiles(
-  env: Env,
-  names: readonly string[],
-  read: (path: string) => string,
-): { readonly env: Env; readonly faults: readonly string[] } {
-  const resolved: Record<string, string | undefined> = { ...env };
-  const faults: string[] = [];
-  for (const name of names) {
-    const path = env[`${name}_FILE`];
-    if (path === undefined || path === '') continue;
-    if (env[name] !== undefined && env[name] !== '') {
-      faults.push(`${name}: give either ${name} or ${name}_FILE, not both`);
-      continue;
-    }
-    try {
-      resolved[name] = read(path).replace(/\r?\n$/, '');
-    } catch (error) {
-      faults.push(`${name}_FILE: ${messageOf(error)}`);
-    }
-  }
-  return { env: resolved, faults };
-}
 
 /** Addresses that only this machine reaches. A name is not looked up: only `localhost` is known to be one. */
 export function isLoopback(host: string): boolean {

@@ -1,5 +1,5 @@
 /** Colours, where a person looks at them: on a terminal, unless NO_COLOR (no-color.org) or TERM=dumb says otherwise. */
-import type { Env } from './settings.js';
+import type { Env } from './env-files.js';
 
 export interface Style {
   good(text: string): string;

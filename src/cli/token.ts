@@ -1,11 +1,9 @@
 /** `homing token`: prints a token signed with the configured secret, or with that of the data folder. */
 import { Command } from 'commander';
-import { parseScopes, SCOPES } from '../protocol/token.js';
 import { dataDirOf, readSecret } from './data-dir.js';
 import { CliFault, EXIT } from './fault.js';
 import { collect, duration } from './options.js';
 import { watchPipes, write } from './output.js';
-import { readSettings } from './settings.js';
 
 interface TokenFlags {
   readonly sub: string;
@@ -25,16 +23,24 @@ export function tokenCommand(): Command {
     .requiredOption('--sub <principal>', 'who acts')
     .option('--tenant <tenant>', 'tenant ("default")')
     .option('-c, --conversation <name>', 'conversation it is for, with an optional * at its end; repeatable', collect)
-    .option('--scope <scopes>', `scopes of ${SCOPES.join(', ')}`, 'read run kill')
+    .option(
+      '--scope <scopes>',
+      'of read, run, kill, delegate and admin, separated by spaces or commas',
+      'read run kill',
+    )
     .option('--pool <name>', 'pool it may use; repeatable', collect)
     .option('--ttl <duration>', 'how long it is valid', duration, 3_600_000)
     .option('--data-dir <dir>', 'data folder of "homing up" (HOMING_DATA_DIR)')
     .addHelpText('after', '\nExample:\n  homing token --sub alice -c "project-*" --scope "read run" --ttl 8h')
     .action(async (flags: TokenFlags) => {
       watchPipes();
+      const [{ readSettings }, { parseScopes, SCOPES }] = await Promise.all([
+        import('./settings.js'),
+        import('../protocol/token.js'),
+      ]);
       const settings = readSettings(process.env, { HOMING_DATA_DIR: flags.dataDir });
       const secret = settings.HOMING_JWT_SECRET ?? readSecret(dataDirOf(settings, process.env));
-      const faults = faultsOf(flags);
+      const faults = faultsOf(flags, SCOPES);
       if (secret === undefined) faults.push('HOMING_JWT_SECRET: there is no secret to sign with');
       if (secret === undefined || faults.length > 0) throw new CliFault(EXIT.usage, ...faults);
       const { sub, tenant, conversation: conversations, pool: pools, ttl: ttlMs } = flags;
@@ -48,9 +54,8 @@ export function tokenCommand(): Command {
 }
 
 /** A misspelt scope or pattern would be left out silently by the node; here it is told. */
-function faultsOf({ scope, conversation = [], ttl, sub }: TokenFlags): string[] {
+function faultsOf({ scope, conversation = [], ttl, sub }: TokenFlags, known: readonly string[]): string[] {
   const words = scope.split(/[\s,]+/).filter((word) => word !== '');
-  const known: readonly string[] = SCOPES;
   return [
     ...(sub === '' ? ['--sub: must not be empty'] : []),
     ...words.filter((word) => !known.includes(word)).map((word) => `--scope: "${word}" is not a scope`),

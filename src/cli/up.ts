@@ -3,7 +3,6 @@ import { Command } from 'commander';
 import type { Settings } from '../config.js';
 import { portFaults } from './child-environment.js';
 import { wholeFrom } from './options.js';
-import { nodeFaults, readSettings } from './settings.js';
 
 export interface UpFlags {
   readonly port?: string;
@@ -27,6 +26,7 @@ export function upCommand(): Command {
     .addHelpText('after', '\nExample:\n  homing up --nodes 2 --workers 2')
     .action(async (flags: UpFlags) => {
       const overrides = { HOMING_PORT: flags.port, HOMING_OPS_PORT: flags.opsPort, HOMING_DATA_DIR: flags.dataDir };
+      const { nodeFaults, readSettings } = await import('./settings.js');
       const faults = (settings: Settings) => [...nodeFaults(settings), ...portFaults(settings, flags.nodes)];
       const settings = readSettings(process.env, overrides, faults);
       const { up } = await import('./household.js');

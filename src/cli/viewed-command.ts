@@ -1,6 +1,6 @@
 /** A command seen over HTTP, without a session: how a program inside a command follows what it started. */
-import { type OutputChunk, type OutputGap, outputOf } from '../client/command-handle.js';
-import type { CommandHandle } from '../client/index.js';
+import { outputOf } from '../client/command-handle.js';
+import type { CommandHandle, OutputChunk, OutputGap } from '../client/index.js';
 import { fullJitterMs } from '../domain/backoff.js';
 import type { Entry, Outcome } from '../protocol/entries.js';
 import { ask, askJson, Refusal } from './http.js';
@@ -17,10 +17,13 @@ const STDIN_FULL_MS = 100;
 export const isInside = ({ token }: NodeAddress, env: Readonly<Record<string, string | undefined>>): boolean =>
   env.HOMING_COMMAND_ID !== undefined && token.startsWith(`${env.HOMING_COMMAND_ID}.`);
 
-export function createViewedCommand(
-  node: NodeAddress,
-  commandId: string,
-): Pick<CommandHandle, 'output' | 'ended' | 'kill' | 'write' | 'resize'> {
+/** What can be done to a command that one sees, whether one owns it or not. */
+export type AttendedCommand = Pick<
+  CommandHandle,
+  'commandId' | 'output' | 'events' | 'ended' | 'kill' | 'write' | 'resize'
+>;
+
+export function createViewedCommand(node: NodeAddress, commandId: string): AttendedCommand {
   const path = `/v1/commands/${encodeURIComponent(commandId)}`;
   let offset = 0;
   let end!: (outcome: Outcome) => void;
@@ -28,7 +31,7 @@ export function createViewedCommand(
     end = resolve;
   });
 
-  async function* output(): AsyncGenerator<OutputChunk | OutputGap> {
+  async function* events(): AsyncGenerator<Entry> {
     let nextSeq = 1;
     for (let idle = 0; ; ) {
       const text = await ask(node, 'GET', `${path}/log?format=jsonl&fromSeq=${nextSeq}`);
@@ -36,12 +39,18 @@ export function createViewedCommand(
       for (const line of lines) {
         const entry = JSON.parse(line) as Entry;
         nextSeq = entry.seq + 1;
-        const item = outputOf(entry);
-        if (item !== undefined) yield item;
+        yield entry;
         if (entry.type === 'ended') return end(entry.outcome);
       }
       idle = lines.length === 0 ? idle + 1 : 0;
       if (idle > 0) await pause(fullJitterMs(idle, POLL, Math.random(), LEAST_POLL_MS));
+    }
+  }
+
+  async function* output(): AsyncGenerator<OutputChunk | OutputGap> {
+    for await (const entry of events()) {
+      const item = outputOf(entry);
+      if (item !== undefined) yield item;
     }
   }
 
@@ -60,7 +69,9 @@ export function createViewedCommand(
   }
 
   return {
+    commandId,
     output: { [Symbol.asyncIterator]: output },
+    events: { [Symbol.asyncIterator]: events },
     ended,
     kill: (options = {}) => askJson<{ state: string }>(node, 'POST', `${path}/kill`, options),
     async write(data, { eof = false } = {}) {

@@ -3,7 +3,6 @@ import { fileURLToPath } from 'node:url';
 import { setFlagsFromString } from 'node:v8';
 import { Command } from 'commander';
 import { dataDirOf } from './data-dir.js';
-import { readSettings } from './settings.js';
 
 const MAIN = fileURLToPath(new URL('./main.js', import.meta.url));
 
@@ -18,6 +17,8 @@ export function workerCommand(): Command {
     )
     .action(async (flags: { pool?: string; concurrency?: string }) => {
       const overrides = { HOMING_POOL: flags.pool, HOMING_CONCURRENCY: flags.concurrency };
+      // Only here: the client programs start faster without what a server needs.
+      const { readSettings } = await import('./settings.js');
       const settings = readSettings(process.env, overrides);
       const dataDir = dataDirOf(settings, process.env);
       const surroundings = {
@@ -27,7 +28,6 @@ export function workerCommand(): Command {
         program: [process.execPath, MAIN],
       };
       saveMemory();
-      // Only here: the client programs start faster without what a server needs.
       const [{ serve }, { startWorker }] = await Promise.all([import('./serve.js'), import('../compose.js')]);
       process.exitCode = await serve('worker', settings, (log, drainAsked) =>
         startWorker(settings, { log, drainAsked, ...surroundings }),

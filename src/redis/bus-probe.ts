@@ -25,6 +25,8 @@ export interface BusProbePorts {
 }
 
 const INTERVAL_MS = 1_000;
+/** Until the first one is heard, since its subscription may be acknowledged after it: a start is not to wait a second. */
+const FIRST_INTERVAL_MS = 20;
 const LOST_MS = 3_000;
 
 export function createBusProbe({ publish, lost, meter, chance }: BusProbePorts): BusProbe {
@@ -60,10 +62,13 @@ export function createBusProbe({ publish, lost, meter, chance }: BusProbePorts):
     lost();
   }
 
+  const intervalMs = (): number =>
+    heardMs === undefined ? Math.min(FIRST_INTERVAL_MS * 2 ** Math.min(sequence - 1, 10), INTERVAL_MS) : INTERVAL_MS;
+
   async function round(): Promise<void> {
     await probe();
     if (closed) return;
-    timer = setTimeout(() => void round(), INTERVAL_MS * (0.75 + chance.random() / 2));
+    timer = setTimeout(() => void round(), intervalMs() * (0.75 + chance.random() / 2));
     timer.unref();
   }
   void round();

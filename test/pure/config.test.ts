@@ -1,8 +1,9 @@
 /** Settings: defaults, every fault at once, files. */
 import { describe, expect, it } from 'vitest';
 import { nodeEnvironment, nodePorts, portFaults, workerEnvironment } from '../../src/cli/child-environment.js';
+import { resolveFiles } from '../../src/cli/env-files.js';
 import { CliFault } from '../../src/cli/fault.js';
-import { isLoopback, nodeFaults, readSettings, resolveFiles } from '../../src/cli/settings.js';
+import { isLoopback, nodeFaults, readSettings } from '../../src/cli/settings.js';
 import { parseSettings, settingsSchema } from '../../src/config.js';
 
 const settingsOf = (env: Record<string, string>) => {
@@ -43,6 +44,19 @@ describe('settings', () => {
     for (const [name, schema] of Object.entries(settingsSchema.shape)) {
       expect(schema.description, name).toMatch(/\S/);
     }
+  });
+
+  it.each([
+    ['HOMING_LEASE_MS', 'soon', 'must be a whole number, not "soon"'],
+    ['HOMING_CONCURRENCY', '1.5', 'must be a whole number, not "1.5"'],
+    ['HOMING_CONCURRENCY', '0', 'must be at least 1, not 0'],
+    ['HOMING_PORT', '70000', 'must be at most 65535, not 70000'],
+    ['HOMING_CONTAINMENT', 'chroot', 'must be one of auto, pidns, group, not "chroot"'],
+    ['HOMING_GATEWAY_URL', 'user:pass word', 'must be an address that begins with http:// or https://'],
+    ['HOMING_PREFIX', 'a b', 'must be 1 to 32 characters of A-Z a-z 0-9 _ -'],
+    ['HOMING_JWT_SECRET', 'short', 'must have at least 32 characters'],
+  ])('says in plain words what is wrong with %s=%s', (name, given, sentence) => {
+    expect(parseSettings({ [name]: given })).toEqual({ ok: false, faults: [`${name}: ${sentence}`] });
   });
 
   it('takes an empty variable as absent', () => {
