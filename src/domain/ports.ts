@@ -552,6 +552,8 @@ export interface QueueProducer {
   state(pool: string, commandId: CommandId): Promise<JobState>;
   /** Removes the job, whatever its state; a job held by a worker stays. */
   remove(pool: string, commandId: CommandId): Promise<void>;
+  /** How many jobs of its pool are started before it, plus one; undefined while it is delayed, taken or not there. */
+  position(pool: string, commandId: CommandId): Promise<number | undefined>;
   close(): Promise<void>;
 }
 

@@ -3,7 +3,7 @@ import type { FastifyInstance } from 'fastify';
 import type { Place, SubmitOrigin } from '../domain/ports.js';
 import { AppError } from '../errors.js';
 import { httpRoutes } from '../protocol/http.js';
-import { parseSessionId } from '../protocol/ids.js';
+import { type CommandId, parseSessionId } from '../protocol/ids.js';
 import { type Claims, hasScope } from '../protocol/token.js';
 import { findReadable, placeFor, requireScope, unknownCommand } from './access.js';
 import { killParams } from './handlers/command.js';
@@ -11,6 +11,7 @@ import type { Node } from './handlers/context.js';
 import { claimsOf, parse } from './http-parse.js';
 import { resizeTerminal, writeTo } from './input.js';
 import { killCommand } from './kill.js';
+import { withPosition } from './position.js';
 import { checkSpec, commandIdFor, submitCommand } from './submit.js';
 
 /** How often a waiting request looks whether its command is over. */
@@ -41,7 +42,10 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
     if (place.principal !== claims.principal) {
       node.log.info({ commandId, by: claims.principal, for: place.principal }, 'a command was submitted for another');
     }
-    return reply.code(202).header('location', `/v1/commands/${commandId}`).send({ commandId, state });
+    return reply
+      .code(202)
+      .header('location', `/v1/commands/${commandId}`)
+      .send(await withPosition(ports, commandId, spec.pool, { commandId, state }));
   });
 
   app.get('/v1/commands/:id', async (request, reply) => {
@@ -53,7 +57,9 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
     for (;;) {
       const { record } = await findReadable(commands, claims, id);
       const leftMs = untilMs - performance.now();
-      if (record.snapshot.state === 'ended' || leftMs <= 0 || reply.raw.destroyed) return record.snapshot;
+      if (record.snapshot.state === 'ended' || leftMs <= 0 || reply.raw.destroyed) {
+        return withPosition(ports, record.snapshot.commandId as CommandId, record.snapshot.pool, record.snapshot);
+      }
       const jittered = WAIT_POLL_MS * (0.75 + ports.chance.random() / 2);
       await new Promise((resolve) => setTimeout(resolve, Math.min(leftMs, jittered)));
     }

@@ -91,6 +91,11 @@ export function createQueueProducer(options: {
       const state = await call(pool, (queue) => queue.getJobState(commandId));
       return STATES[state] ?? 'missing';
     },
+    async position(pool, commandId) {
+      // Every job of ours has a priority, so this is the order in which they are taken.
+      const rank = await call(pool, (queue) => redis.zrank(queue.toKey('prioritized'), commandId));
+      return rank === null ? undefined : rank + 1;
+    },
     async remove(pool, commandId) {
       await call(pool, (queue) => queue.remove(commandId));
     },

@@ -90,6 +90,7 @@ describe.each(DEPLOYMENTS)('on $name', ({ start }) => {
     const queue: QueueProducer = {
       add: async () => {},
       state: async () => 'waiting',
+      position: async () => undefined,
       remove: async () => {},
       close: async () => {},
     };

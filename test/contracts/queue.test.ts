@@ -68,6 +68,23 @@ async function openQueue(url = redis.url): Promise<TestQueue> {
 }
 
 describe('the queue', () => {
+  it('tells how many jobs come before one, by priority and then by age', async () => {
+    await using queue = await openQueue();
+    const [late, early, first, delayed] = Array.from({ length: 4 }, () => newCommandId(placeOf())) as CommandId[];
+    await queue.producer.add('default', jobFor(early!), now);
+    await queue.producer.add('default', jobFor(late!), now);
+    await queue.producer.add('default', jobFor(first!), { priority: 1, delayMs: 0 });
+    await queue.producer.add('default', jobFor(delayed!), { priority: 1, delayMs: 60_000 });
+    const positions = [first, early, late, delayed].map((id) => queue.producer.position('default', id!));
+    expect(await Promise.all(positions)).toEqual([1, 2, 3, undefined]);
+    const taken: CommandId[] = [];
+    queue.consume(async (commandId) => {
+      taken.push(commandId);
+    });
+    await until('three of them to be taken', () => taken.length === 3);
+    expect(taken).toEqual([first, early, late]);
+  });
+
   it('hands a job over once, with our id, and forgets nothing an operator needs to see', async () => {
     await using queue = await openQueue();
     const commandId = newCommandId(placeOf());

@@ -18,7 +18,7 @@ export interface TestNode {
   readonly url: string;
   readonly opsUrl: string;
   /** The node hears nothing of its sessions while `deaf`, and believes the bus silent while `silent`. */
-  readonly faults: { deaf: boolean; silent: boolean; slowAdd: Promise<void> | undefined };
+  readonly faults: { deaf: boolean; silent: boolean; slowAdd: Promise<void> | undefined; position: number | undefined };
   /** Messages of sessions that reached the node. */
   heard(): number;
   readonly added: Parameters<QueueProducer['add']>[];
@@ -43,7 +43,7 @@ export async function startTestNode(
     observe: () => undefined,
     dump: () => [...figures].map((figure) => figure.join(' ')).join('\n'),
   } satisfies Meter & { dump(): string };
-  const faults: TestNode['faults'] = { deaf: false, silent: false, slowAdd: undefined };
+  const faults: TestNode['faults'] = { deaf: false, silent: false, slowAdd: undefined, position: undefined };
   let heard = 0;
   const real = createEventBus({
     commands: stores.redis,
@@ -72,6 +72,7 @@ export async function startTestNode(
       await faults.slowAdd;
     },
     state: async () => 'missing',
+    position: async () => faults.position,
     async remove(_pool, id) {
       removed.push(id);
     },

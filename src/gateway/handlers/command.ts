@@ -7,6 +7,7 @@ import type { AttachedSession } from '../attached-session.js';
 import { notOwner, resizeTerminal, writeTo } from '../input.js';
 import { killCommand } from '../kill.js';
 import { beginView, entryOf, readView } from '../log-pages.js';
+import { withPosition } from '../position.js';
 import { checkSpec, commandIdFor, submitCommand } from '../submit.js';
 import type { Handler } from './context.js';
 
@@ -24,7 +25,8 @@ export const runCommand: Handler<'command.run'> = async (node, { claims, session
       origin,
     });
     session.submitted(commandId, { mine: ownerSessionId === sessionId, repeated, rev });
-    return { result: { commandId, state }, afterwards: () => session.releaseCommand(commandId) };
+    const result = await withPosition(node.ports, commandId, spec.pool, { commandId, state });
+    return { result, afterwards: () => session.releaseCommand(commandId) };
   } catch (error) {
     session.submitted(commandId, undefined);
     throw error;
@@ -45,8 +47,8 @@ export const listCommands: Handler<'command.list'> = async (node, { claims, sess
 
 export const getCommand: Handler<'command.get'> = async (node, { claims }, params) => {
   requireScope(claims, 'read');
-  const { record } = await findReadable(node.ports.commands, claims, params.commandId);
-  return { result: record.snapshot };
+  const { id, record } = await findReadable(node.ports.commands, claims, params.commandId);
+  return { result: await withPosition(node.ports, id, record.snapshot.pool, record.snapshot) };
 };
 
 export const readCommandLog: Handler<'command.log'> = async (node, { claims }, params) => {
