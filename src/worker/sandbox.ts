@@ -40,9 +40,7 @@ export function sandboxRecipe(
       '--unshare-pid',
       '--unshare-ipc',
       ...(offline ? ['--unshare-net'] : []),
-      ...['--ro-bind', '/', '/', '--dev', '/dev', '--proc', '/proc', '--tmpfs', '/tmp', '--tmpfs', '/var/tmp'],
-      // Terminals of the host, or a command could not open its own.
-      ...['--dev-bind-try', '/dev/pts', '/dev/pts'],
+      ...['--ro-bind', '/', '/', '--proc', '/proc', ...devices(root), '--tmpfs', '/tmp', '--tmpfs', '/var/tmp'],
       // With a network the resolver's files there are needed; without, its sockets are only ways out.
       ...(offline ? ['--tmpfs', '/run'] : []),
       ...visible.flatMap((folder) => ['--ro-bind', folder, folder]),
@@ -68,3 +66,13 @@ export function sandboxRecipe(
     ],
   };
 }
+
+/**
+ * Root sees only harmless devices, and the terminals of the host, or a command could not open its own. Without root bwrap would
+ * need a second user namespace for that, in which nobody may enter the network of the first; the host's rights protect
+ * its devices there.
+ */
+const devices = (root: boolean): string[] =>
+  root
+    ? ['--dev', '/dev', '--dev-bind-try', '/dev/pts', '/dev/pts']
+    : ['--dev-bind', '/dev', '/dev', '--tmpfs', '/dev/shm'];

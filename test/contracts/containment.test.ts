@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { KillRequest } from '../../src/domain/ports.js';
 import type { Outcome } from '../../src/protocol/entries.js';
 import type { CommandId } from '../../src/protocol/ids.js';
+import { probeRoom } from '../../src/worker/containment-probe.js';
 import { sweepLeftovers } from '../../src/worker/containment-sweep.js';
 import { openHost } from '../../src/worker/host.js';
 import { openLedger } from '../../src/worker/ledger.js';
@@ -317,6 +318,19 @@ describe.each(['pidns', 'group'] as const)('at containment %s', (level) => {
       code: 127,
       error: `the interpreter of "${path}" was not found`,
     });
+  });
+});
+
+describe.runIf(process.getuid?.() === 0)('the probe of a worker', () => {
+  const enter = ['/usr/bin/nsenter', '--pid', '--mount', '--', '/usr/bin/setsid'];
+  const unshare = ['/usr/bin/unshare', '--pid', '--fork', '--kill-child', '--mount-proc'];
+  const seen = (make: string[]) => probeRoom({ name: 'x', make, enter });
+
+  it('[CO4] trusts what held, and nothing that lets a planted process live, cannot be made or is not there', async () => {
+    expect(await seen(['/usr/bin/setpriv', '--pdeathsig', 'KILL', ...unshare])).toBeUndefined();
+    expect(await seen(unshare)).toMatch(/^\d+ processes outlived the death of their worker$/);
+    expect(await seen(['/bin/false'])).toBe('it ended at once');
+    expect(await seen(['/no/such/tool'])).toEqual(expect.any(String));
   });
 });
 

@@ -53,7 +53,10 @@ const seen = (commandId: CommandId, text: string, at: Stores = stores) =>
 describe('a command that runs to its end', () => {
   it('[DE1][DE2] is started, its output, ended: numbered from 1', async () => {
     const { said, entries, output, outcome } = await runToEnd(program('count.sh', '3'));
-    expect(said[0]).toMatchObject({ method: 'command.started', params: { seq: 1, containment: expect.stringMatching(/^(pidns|group)$/) } });
+    expect(said[0]).toMatchObject({
+      method: 'command.started',
+      params: { seq: 1, containment: expect.stringMatching(/^(pidns|group)$/) },
+    });
     expect(entries.map((entry) => entry.seq)).toEqual(entries.map((_, i) => i + 1));
     expect(output.toString()).toBe('line 1\nline 2\nline 3\n');
     expect(outcome).toMatchObject({
@@ -374,7 +377,9 @@ describe('a worker', () => {
     await using test = await startTestWorker({}, at);
     const commandId = await submitted(program('count.sh', '40', '0.02'), at);
 
-    const claimLost = proxy.swallowNextReply((bytes) => bytes.includes(commandId) && /(pidns|group)/.test(bytes.toString('latin1')));
+    const claimLost = proxy.swallowNextReply(
+      (bytes) => bytes.includes(commandId) && /(pidns|group)/.test(bytes.toString('latin1')),
+    );
     const over = test.run(commandId);
     await within('the reply of the claim to be lost', claimLost);
     await seen(commandId, 'line 5\n', at);

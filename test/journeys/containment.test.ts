@@ -1,6 +1,11 @@
 /** What a dead, paused or returning worker leaves on its host, at both levels of containment. */
 
+import { spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
+import { chown, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { expectComplete } from '../support/expect-tab.js';
@@ -87,4 +92,47 @@ describe.each(['pidns', 'group'] as const)('at containment %s', (level) => {
     await until('its helpers to be gone', () => before.every((pid) => !isRunning(pid)), 5_000);
     await worker.restart();
   }, 30_000);
+});
+
+describe.runIf(process.getuid?.() === 0)('a worker without root', () => {
+  const dist = fileURLToPath(new URL('../../dist', import.meta.url));
+  const text = fileURLToPath(new URL('../programs/host-without-root.mjs', import.meta.url));
+  const asNobody = ['--reuid=65534', '--regid=65534', '--clear-groups'];
+  const readable = () => spawnSync('setpriv', [...asNobody, 'cat', `${dist}/worker/host.js`]).status === 0;
+
+  it.each([
+    ['setpriv and unshare', []],
+    ['bwrap', ['unshare']],
+  ])(
+    '[CO4] has rooms and sandboxes by %s where user namespaces are allowed',
+    async (_, without) => {
+      // A checkout in a folder of root's own can not be run by others.
+      if (!readable() || spawnSync('setpriv', [...asNobody, 'unshare', '--user', 'true']).status !== 0) return;
+      const dataDir = await mkdtemp(join(tmpdir(), 'homing-nobody-'));
+      await chown(dataDir, 65_534, 65_534);
+      const { stdout, stderr } = spawnSync(
+        'setpriv',
+        [...asNobody, process.execPath, '--input-type=module', '-', dist, dataDir, ...without],
+        {
+          input: await readFile(text),
+          env: { PATH: process.env.PATH, HOME: '/tmp' },
+          encoding: 'utf8',
+          timeout: 30_000,
+        },
+      );
+      await rm(dataDir, { recursive: true, force: true });
+      expect(stderr).toBe('');
+      expect(JSON.parse(stdout)).toEqual({
+        uid: 65_534,
+        level: 'pidns',
+        ends: [undefined, 'workspace', 'offline', 'readonly'].map((profile) => ({
+          ...(profile === undefined ? {} : { profile }),
+          code: null,
+          signal: 'SIGKILL',
+          left: 0,
+        })),
+      });
+    },
+    40_000,
+  );
 });

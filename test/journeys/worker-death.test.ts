@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { expectComplete, expectNothing } from '../support/expect-tab.js';
-import { childrenOf, isRunning, withCommandLine } from '../support/processes.js';
+import { isRunning, withCommandLine } from '../support/processes.js';
 import { createStage, type Stage } from '../support/programs.js';
 import { never, until } from '../support/wait.js';
 
@@ -79,10 +79,11 @@ describe('the death of a worker', () => {
 
   it('[CO3] a worker that was stopped for longer than its lease finds itself without its claim, and kills its process', async () => {
     const tab = await cluster.tab(0);
-    const commandId = await tab.run({ script: 'trap "" TERM; echo started; while :; do sleep 0.1; done' });
+    const script = 'trap "" TERM; echo started; : while it is paused; while :; do sleep 0.1; done';
+    const commandId = await tab.run({ script });
     await tab.shows(commandId, 'started');
-    const [program] = childrenOf(cluster.worker(0).pid);
-    if (program === undefined) throw new Error('the worker has no child');
+    const [program] = withCommandLine(`/bin/sh -c ${script}`);
+    if (program === undefined) throw new Error('the command was not found on the host');
     cluster.worker(0).signal('SIGSTOP');
     expect((await tab.ended(commandId)).params.outcome.reason).toBe('lost');
     expect(isRunning(program)).toBe(true);
