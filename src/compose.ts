@@ -7,14 +7,17 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Settings } from './config.js';
 import type { Chance, EventBus, Log } from './domain/ports.js';
+import { withWebhookIntent } from './domain/webhook-intent.js';
 import { createMeter } from './ops/meter.js';
 import { openOperators } from './ops/operators.js';
 import { createPatterns } from './ops/patterns.js';
 import { createSecretBox } from './ops/secret-box.js';
 import { version } from './ops/version.js';
 import { makeNodeId, makeWorkerId, type NodeId, type WorkerId } from './protocol/ids.js';
+import { type AllowedTarget, isAllowed, parseAllowList } from './protocol/webhook.js';
 import { createQueueConsumer } from './queue/consumer.js';
 import { createQueueProducer } from './queue/producer.js';
+import { createWebhookConsumer, createWebhookQueue } from './queue/webhooks.js';
 import { createReconciler } from './reconciler/reconciler.js';
 import { createClaimLane } from './redis/claim-lane.js';
 import { createCommandFeed } from './redis/command-feed.js';
@@ -27,6 +30,7 @@ import { createReassertion } from './redis/reassertion.js';
 import { createScripts, scriptText } from './redis/scripts.js';
 import { createSessionDirectory } from './redis/session-directory.js';
 import { redisTargets, requireRedis } from './redis/targets.js';
+import { createDelivery } from './webhook/deliver.js';
 import { openHost } from './worker/host.js';
 import { createShim } from './worker/shim.js';
 import { createWorker } from './worker/worker.js';
@@ -84,6 +88,7 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
     const nodeId = makeNodeId(chance.bytes(16));
     const core = await openCore(settings, nodeId, log.child({ nodeId }), closers);
     const { sessions, commands, feed, bus, presence, reassertion, queue, meter } = core;
+    const allowed = parseAllowList(settings.HOMING_WEBHOOK_ALLOW ?? '');
     const operators = openOperators({ ...core, log, chance });
     closers.add(() => operators.close());
     // Only here: a worker has no use for a web server, and does without its memory.
@@ -101,6 +106,7 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
         meter,
         chance,
         secrets: secretBoxOf(settings),
+        allowWebhook: allowed && ((address: string) => isAllowed(allowed, address)),
         patterns: createPatterns(),
         now: Date.now,
       },
@@ -134,6 +140,7 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
       },
     );
     closers.add(() => gateway.close());
+    sendWebhooks(settings, allowed, core, closers);
     startReconciler(settings, nodeId, core, closers, gateway.serverChanged);
     const { url, opsUrl } = await gateway.listen();
     await hearDrain(bus, nodeId, drainAsked, closers);
@@ -281,7 +288,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     meter,
   });
   closers.add(() => claimLane.close());
-  const commands = createCommandStore({
+  const stored = createCommandStore({
     redis,
     keys,
     scripts,
@@ -292,11 +299,14 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     logLastBytes: settings.HOMING_LOG_LAST_BYTES,
     claimLane,
   });
+  const commands = withWebhookIntent(stored, presence);
   const feed = createCommandFeed({ redis, keys });
   const reassertion = createReassertion({ redis, keys, scripts, presence });
   const subscriber = connect('subscriber');
   const bus = createEventBus({ commands: redis, subscriber, keys, selfId, log, meter, chance });
   closers.add(() => bus.close());
+  const webhooks = createWebhookQueue({ redis: producing, keys, log });
+  closers.add(() => webhooks.close());
   const queue = createQueueProducer({ redis: producing, keys, log });
   closers.add(() => queue.close());
   return {
@@ -313,6 +323,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
       reassertion,
       bus,
       queue,
+      webhooks,
       connect,
     },
     ping: () => redis.ping(),
@@ -332,6 +343,24 @@ async function hearDrain(
   closers.add(() => subscription.close());
 }
 
+/** Webhooks that a node sends at the same time. */
+const WEBHOOK_CONCURRENCY = 8;
+
+/** A node sends them where the operator allows some; any node takes any of them. */
+function sendWebhooks(
+  settings: Settings,
+  allowed: readonly AllowedTarget[] | undefined,
+  { commands, keys, log, meter, connect }: Core,
+  closers: Closers,
+): void {
+  const { HOMING_WEBHOOK_SECRET: secret } = settings;
+  if (allowed === undefined || secret === undefined) return;
+  const deliver = createDelivery({ commands, log, meter, now: Date.now }, { allowed, secret, version: version() });
+  const redis = connect('queue-worker');
+  const consumer = createWebhookConsumer({ redis, keys, log, concurrency: WEBHOOK_CONCURRENCY, deliver });
+  closers.add(() => consumer.close());
+}
+
 function startReconciler(
   settings: Settings,
   id: NodeId | WorkerId,
@@ -339,9 +368,20 @@ function startReconciler(
   closers: Closers,
   serverChanged: () => void,
 ): void {
-  const { sessions, commands, presence, queue, log, meter } = core;
+  const { sessions, commands, presence, queue, webhooks, log, meter } = core;
   const reconciler = createReconciler(
-    { sessions, commands, presence, queue, log, meter, chance, nowMs: () => performance.now(), serverChanged },
+    {
+      sessions,
+      commands,
+      presence,
+      queue,
+      webhooks,
+      log,
+      meter,
+      chance,
+      nowMs: () => performance.now(),
+      serverChanged,
+    },
     {
       id,
       leaseMs: settings.HOMING_LEASE_MS,

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { poolName } from './protocol/methods.js';
+import { parseAllowList } from './protocol/webhook.js';
 
 const ms = (fallback: number, min = 1) => z.coerce.number().int().min(min).default(fallback);
 const count = (fallback: number, min = 0) => z.coerce.number().int().min(min).default(fallback);
@@ -101,6 +102,14 @@ export const settingsSchema = z.object({
     .enum(['spawn', 'refuse'])
     .default('spawn')
     .describe('Whether a command is started whose claim too few replicas confirmed'),
+  HOMING_WEBHOOK_ALLOW: optional.describe(
+    'Addresses that commands may name for their webhook, and all below them, separated by commas; none unless given',
+  ),
+  HOMING_WEBHOOK_SECRET: z
+    .string()
+    .min(24, 'must have at least 24 characters')
+    .optional()
+    .describe('Secret that signs webhooks: text, or whsec_ and base64'),
   HOMING_PREFIX: z
     .string()
     .regex(/^[A-Za-z0-9_-]{1,32}$/, 'must be 1 to 32 characters of A-Z a-z 0-9 _ -')
@@ -118,6 +127,17 @@ export const settingsSchema = z.object({
 export type Settings = z.output<typeof settingsSchema>;
 export type SettingName = keyof Settings;
 
+function webhookFaults(given: Readonly<Record<string, string | undefined>>): string[] {
+  const { HOMING_WEBHOOK_ALLOW: allow, HOMING_WEBHOOK_SECRET: secret } = given;
+  if (allow === undefined) return [];
+  return [
+    ...(parseAllowList(allow) === undefined
+      ? ['HOMING_WEBHOOK_ALLOW: must be addresses that begin with http:// or https://, separated by commas']
+      : []),
+    ...(secret === undefined ? ['HOMING_WEBHOOK_SECRET: is needed to sign what HOMING_WEBHOOK_ALLOW allows'] : []),
+  ];
+}
+
 /** @returns the settings, or every fault as a sentence that begins with the setting's name */
 export function parseSettings(
   env: Readonly<Record<string, string | undefined>>,
@@ -126,12 +146,12 @@ export function parseSettings(
     Object.entries(env).filter(([name, value]) => name in settingsSchema.shape && value !== undefined && value !== ''),
   );
   const parsed = settingsSchema.safeParse(given);
-  if (parsed.success) return { ok: true, settings: parsed.data };
-  const faults = parsed.error.issues.map((issue) => {
+  const faults = (parsed.error?.issues ?? []).map((issue) => {
     const name = issue.path.join('.');
     return `${name}: ${sentenceOf(issue, given[name])}`;
   });
-  return { ok: false, faults };
+  faults.push(...webhookFaults(given));
+  return parsed.success && faults.length === 0 ? { ok: true, settings: parsed.data } : { ok: false, faults };
 }
 
 /** In plain words, with what was given; a text that is wrong is not repeated, since it may hold a secret. */

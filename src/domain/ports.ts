@@ -308,6 +308,8 @@ export interface CommandRecord extends Place {
   /** How long it may wait after its delay, where it says so itself. */
   readonly queueMs?: number;
   readonly kill?: KillRequest;
+  /** Address that is told of its end. */
+  readonly webhook?: string;
 }
 
 export interface CommandStore {
@@ -492,7 +494,7 @@ export interface Beat<Id> {
   readonly beat: string;
 }
 
-/** Timed work, in buckets. Members are `grace:<sid>`, `close:<sid>`, `queued:<cid>`, `expire:<cid>`. */
+/** Timed work, in buckets. Members are `grace:<sid>`, `close:<sid>`, `queued:<cid>`, `expire:<cid>`, `hook:<cid>`. */
 export interface DueItem {
   readonly bucket: number;
   readonly member: string;
@@ -550,10 +552,17 @@ export interface QueueProducer {
   add(pool: string, job: JobData, options: { readonly priority: number; readonly delayMs: number }): Promise<void>;
   /** Where the job of a queued command is (Q1). */
   state(pool: string, commandId: CommandId): Promise<JobState>;
-  /** Removes the job, whatever its state; a job held by a worker stays. */
-  remove(pool: string, commandId: CommandId): Promise<void>;
   /** How many jobs of its pool are started before it, plus one; undefined while it is delayed, taken or not there. */
   position(pool: string, commandId: CommandId): Promise<number | undefined>;
+  /** Removes the job, whatever its state; a job held by a worker stays. */
+  remove(pool: string, commandId: CommandId): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Completion webhooks that are to be sent, at least once each. */
+export interface WebhookQueue {
+  /** Repeats change nothing. */
+  add(commandId: CommandId): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -574,15 +583,6 @@ export interface SecretBox {
   fingerprint(secrets: Readonly<Record<string, string>>): string;
 }
 
-// --------------------------------------------------------------------------------------------------------------- ops
-
-/** One line an event: fields first, then a short constant sentence. Fields never hold a secret. Pino fits. */
-export interface Log {
-  debug(fields: object, message: string): void;
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-  error(fields: object, message: string): void;
-  child(fields: Record<string, unknown>): Log;
 // ----------------------------------------------------------------------------------------------------------- patterns
 
 /** Patterns of users (`notify.watch`), matched in time linear to the text. */
@@ -593,6 +593,15 @@ export interface Patterns {
   }): { readonly ok: true; readonly test: (text: string) => boolean } | { readonly ok: false; readonly error: string };
 }
 
+// --------------------------------------------------------------------------------------------------------------- ops
+
+/** One line an event: fields first, then a short constant sentence. Fields never hold a secret. Pino fits. */
+export interface Log {
+  debug(fields: object, message: string): void;
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+  child(fields: Record<string, unknown>): Log;
 }
 
 /** Figures of the running process. Names are `homing_*`; labels are few and bounded. */

@@ -18,6 +18,7 @@ export async function settleDue(ports: ReconcilerPorts, options: ReconcilerOptio
   else if (kind === 'queued' && commandId !== undefined)
     againInMs = await checkQueued(ports, options, commandId, item.score);
   else if (kind === 'expire' && commandId !== undefined) againInMs = await expire(ports, commandId);
+  else if (kind === 'hook' && commandId !== undefined) againInMs = await tellEnd(ports, commandId);
   else log.warn({ member: item.member }, 'dropped a due item that this version does not know');
 
   if (againInMs === undefined) await presence.dropDue(item);
@@ -94,6 +95,17 @@ async function ensureJob(ports: ReconcilerPorts, record: CommandRecord, commandI
   });
   meter.count('homing_reconciler_actions_total', { action: 'requeued' });
   log.warn({ commandId, state }, 'added the missing job of a queued command');
+}
+
+/** Noted just before the end is stored; the end may take longer, or fail and be told by another. */
+const END_WITHIN_MS = 2_000;
+
+async function tellEnd(ports: ReconcilerPorts, commandId: CommandId) {
+  const record = await ports.commands.get(commandId);
+  if (record?.webhook === undefined) return undefined;
+  if (record.snapshot.state !== 'ended') return END_WITHIN_MS;
+  await ports.webhooks.add(commandId);
+  return undefined;
 }
 
 async function expire(ports: ReconcilerPorts, commandId: CommandId) {

@@ -4,7 +4,16 @@
  * step is a script that checks what it changes.
  */
 import { deadOnes, type Health, noteHealth, type Observations, observe } from '../domain/liveness.js';
-import type { Chance, CommandStore, Log, Meter, Presence, QueueProducer, SessionDirectory } from '../domain/ports.js';
+import type {
+  Chance,
+  CommandStore,
+  Log,
+  Meter,
+  Presence,
+  QueueProducer,
+  SessionDirectory,
+  WebhookQueue,
+} from '../domain/ports.js';
 import { AppError, messageOf } from '../errors.js';
 import type { NodeId, WorkerId } from '../protocol/ids.js';
 import { buryNode, buryWorker } from './burial.js';
@@ -15,6 +24,7 @@ export interface ReconcilerPorts {
   readonly commands: CommandStore;
   readonly presence: Presence;
   readonly queue: QueueProducer;
+  readonly webhooks: Pick<WebhookQueue, 'add'>;
   readonly log: Log;
   readonly meter: Meter;
   readonly chance: Chance;

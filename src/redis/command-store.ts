@@ -407,6 +407,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         delayMs: spec.delayMs ?? 0,
         ...(spec.timeouts.queueMs === undefined ? {} : { queueMs: spec.timeouts.queueMs }),
         ...(kill === undefined ? {} : { kill }),
+        ...(spec.notify?.webhook === undefined ? {} : { webhook: spec.notify.webhook }),
       };
     },
 

@@ -96,7 +96,15 @@ describe.each(DEPLOYMENTS)('on $name', ({ start }) => {
     };
     const meter = { count() {}, gauge() {}, observe() {} };
     const reconciler = createReconciler(
-      { ...stores, queue, meter, log: silentLog, chance, nowMs: () => performance.now() },
+      {
+        ...stores,
+        queue,
+        webhooks: { add: async () => {} },
+        meter,
+        log: silentLog,
+        chance,
+        nowMs: () => performance.now(),
+      },
       { id: 'judge', leaseMs: LEASE_MS, graceMs: 300, queueMs: 60_000, killGraceMs: 100 },
     );
     const facts = { nodeId: aliveNode, url: '', version: '1', startedAt: 0 };

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openApi } from '../../src/gateway/openapi.js';
 import { httpRoutes } from '../../src/protocol/http.js';
 import { protocolReference } from '../../src/protocol/reference.js';
+import { signedHeaders } from '../../src/webhook/sign.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { ROOT, runModule, snippetsOf, startProgram } from '../support/snippets.js';
 import type { Tab } from '../support/tab.js';
@@ -58,7 +59,7 @@ describe('docs/sdk.md', () => {
 });
 
 describe('docs/embedding.md', () => {
-  const [page, server, follow, ...more] = snippetsOf('docs/embedding.md', 'js');
+  const [page, server, follow, _webhook, ...more] = snippetsOf('docs/embedding.md', 'js');
   const [userToken, backendToken, curl, ...moreShell] = snippetsOf('docs/embedding.md', 'sh');
 
   it('has these snippets', () => expect([more, moreShell]).toEqual([[], []]));
@@ -95,6 +96,24 @@ describe('docs/embedding.md', () => {
     expect(program.stdout).toContain('event: command.output\n');
     expect(program.stdout).toContain('event: command.ended\n');
     expect(program.stdout.endsWith('with curl\n')).toBe(true);
+  });
+});
+
+describe('docs/embedding.md on webhooks', () => {
+  it('tells a message of Homing from any other', async () => {
+    const [, , , webhook] = snippetsOf('docs/embedding.md', 'js');
+    const secret = 'a secret of 24 characters';
+    const signed = (nowMs: number) => JSON.stringify(signedHeaders(secret, 'cmd-ended', '{"a":1}', nowMs));
+    const check = (headers: string, body: string) => `isFromHoming(${headers}, ${JSON.stringify(body)}, '${secret}')`;
+    const now = signed(Date.now());
+    const checks = [
+      check(now, '{"a":1}'),
+      check(now, '{"a":2}'),
+      check(signed(Date.now() - 600_000), '{"a":1}'),
+      check('{}', '{"a":1}'),
+    ];
+    const { stdout, stderr } = await runModule(`${webhook}\nconsole.log(${checks.join(', ')});`, env);
+    expect([stdout, stderr]).toEqual(['true false false false\n', '']);
   });
 });
 

@@ -11,7 +11,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['cli', 'web'],
   ['compose'],
   ['ops'],
-  ['gateway', 'worker', 'reconciler', 'client'],
+  ['gateway', 'worker', 'reconciler', 'webhook', 'client'],
   ['queue'],
   ['redis'],
   ['domain'],
@@ -37,7 +37,7 @@ const HOMES: Readonly<Record<string, readonly string[]>> = {
   commander: ['cli'],
 };
 /** Parts that see Redis and the queue through the ports alone. */
-const PORTS_ONLY = ['gateway', 'worker', 'reconciler'];
+const PORTS_ONLY = ['gateway', 'worker', 'reconciler', 'webhook'];
 const PURE = ['domain', 'protocol'];
 
 interface Import {
