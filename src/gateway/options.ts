@@ -22,8 +22,6 @@ export interface GatewayPorts {
   readonly feed: CommandFeed;
   /** Whether a command may name this address for its webhook; absent where the operator allows none. */
   readonly allowWebhook?: ((address: string) => boolean) | undefined;
-  /** Whether a command may name this address for its webhook; absent where the operator allows none. */
-  readonly allowWebhook?: ((address: string) => boolean) | undefined;
   readonly bus: EventBus;
   readonly reassertion: Reassertion;
   readonly presence: Presence;

@@ -102,19 +102,6 @@ function checkWebhook(allow: GatewayPorts['allowWebhook'], address: string | und
   });
 }
 
-/** @throws AppError INVALID_PARAMS, FORBIDDEN */
-function checkWebhook(allow: GatewayPorts['allowWebhook'], address: string | undefined): void {
-  if (address === undefined) return;
-  const field = 'notify.webhook';
-  if (allow === undefined) {
-    throw new AppError('INVALID_PARAMS', `${field}: webhooks are not allowed here (HOMING_WEBHOOK_ALLOW is not set)`, {
-      field,
-    });
-  }
-  if (allow(address)) return;
-  throw new AppError('FORBIDDEN', `${field}: this address is not among those that HOMING_WEBHOOK_ALLOW names`, { field });
-}
-
 /** @throws AppError SECRETS_UNAVAILABLE */
 function sealSecrets(box: SecretBox | undefined, commandId: CommandId, secrets: CommandSpec['secrets']) {
   if (secrets === undefined || Object.keys(secrets).length === 0) return undefined;
@@ -145,7 +132,6 @@ export async function submitCommand(
   const { place, commandId, origin } = request;
   const { idempotencyKey: _, secrets, ...spec } = request.spec;
   checkPatterns(ports.patterns, spec);
-  checkWebhook(ports.allowWebhook, spec.notify?.webhook);
   checkWebhook(ports.allowWebhook, spec.notify?.webhook);
   const sealed = sealSecrets(ports.secrets, commandId, secrets);
   const delayMs = spec.delayMs ?? 0;
