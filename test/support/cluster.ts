@@ -17,7 +17,7 @@ import { until, within } from './wait.js';
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 /** Another build than the one in dist can be tried, for example beside one that is being made. */
 export const MAIN = join(process.env.HOMING_TEST_BUILD ?? ROOT, 'dist/cli/main.js');
-const START_LIMIT_MS = 20_000;
+const START_LIMIT_MS = 60_000;
 
 export type Env = Readonly<Record<string, string>>;
 
