@@ -110,12 +110,12 @@ export function createApp(window: Window, memory: PageMemory): App {
     for (const conversation of get().conversations) conversation.retryNow();
   };
   const onOffline = () => dispatch({ online: false });
-  /** A link with a fresh token, opened in a tab that is here already. */
+  /** A link with a fresh token or another conversation, opened in a tab that is here already. */
   const onHash = () => {
     const given = readFragment(location.hash);
-    if (given.token === undefined) return;
+    if (given.token === undefined && given.conversation === undefined) return;
     history.replaceState(null, '', location.pathname + location.search);
-    app.useToken(given.token);
+    if (given.token !== undefined) app.useToken(given.token);
     if (given.conversation !== undefined) app.openConversation(given.conversation);
   };
   window.addEventListener('online', onOnline);
