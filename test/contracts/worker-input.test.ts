@@ -21,8 +21,8 @@ afterAll(async () => {
   await redis[Symbol.asyncDispose]();
 });
 
-async function start(spec: Spec) {
-  const test = await startWorkerOn(stores, redis.url);
+async function start(spec: Spec, level: 'pidns' | 'group' = 'pidns') {
+  const test = await startWorkerOn(stores, redis.url, {}, { level });
   const tab = await openTab(stores);
   const { commandId } = await submit(stores, { tab }, spec);
   const over = test.run(commandId);
@@ -152,16 +152,19 @@ describe('stdin', () => {
   });
 });
 
-describe('a terminal', () => {
+describe.each(['pidns', 'group'] as const)('a terminal, contained by %s', (level) => {
   const pty = { cols: 100, rows: 30 };
 
   it('is one: a size, a controlling terminal, colours, one stream', async () => {
-    await using run = await start({
-      ...script(
-        'stty size; tty >/dev/tty; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all; printf "\\033[31mred\\033[0m\\n" >&2',
-      ),
-      pty,
-    });
+    await using run = await start(
+      {
+        ...script(
+          'stty size; tty >/dev/tty; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all; printf "\\033[31mred\\033[0m\\n" >&2',
+        ),
+        pty,
+      },
+      level,
+    );
     const { said, output, outcome } = await run.ended();
     expect(output.toString()).toMatch(/^30 100\r\n\/dev\/.*\r\nall\r\n\x1b\[31mred\x1b\[0m\r\n$/);
     const streams = said.filter(({ method }) => method === 'command.output').map(({ params }) => params.stream);
@@ -170,7 +173,7 @@ describe('a terminal', () => {
   });
 
   it('loses nothing of the end: 200 times 20 KB', async () => {
-    await using test = await startWorkerOn(stores, redis.url);
+    await using test = await startWorkerOn(stores, redis.url, {}, { level });
     const tab = await openTab(stores);
     const sizes: number[] = [];
     const one = async () => {
@@ -185,10 +188,13 @@ describe('a terminal', () => {
   }, 120_000);
 
   it('tells its programs a new size', async () => {
-    await using run = await start({
-      ...script('trap "stty size; exit 0" WINCH; echo ready; while :; do sleep 0.05; done'),
-      pty,
-    });
+    await using run = await start(
+      {
+        ...script('trap "stty size; exit 0" WINCH; echo ready; while :; do sleep 0.05; done'),
+        pty,
+      },
+      level,
+    );
     await run.seen('ready');
     expect(await stores.commands.resize(run.commandId, run.owner, { cols: 132, rows: 43 })).toEqual({
       type: 'resized',
@@ -197,10 +203,15 @@ describe('a terminal', () => {
   });
 
   it('passes what is typed: text, Ctrl-C to the program in front, Ctrl-D as the end', async () => {
-    await using run = await start({
-      ...script('trap "echo got-int" INT; echo ready; until read line; do :; done; echo "line=$line"; cat; echo over'),
-      pty,
-    });
+    await using run = await start(
+      {
+        ...script(
+          'trap "echo got-int" INT; echo ready; until read line; do :; done; echo "line=$line"; cat; echo over',
+        ),
+        pty,
+      },
+      level,
+    );
     await run.seen('ready');
     await write(run.commandId, 0, '\x03');
     await run.seen('got-int');
@@ -211,7 +222,10 @@ describe('a terminal', () => {
   });
 
   it('has job control', async () => {
-    await using run = await start({ argv: ['/bin/bash', '--norc', '-i'], env: { PS1: '$ ', TERM: 'xterm' }, pty });
+    await using run = await start(
+      { argv: ['/bin/bash', '--norc', '-i'], env: { PS1: '$ ', TERM: 'xterm' }, pty },
+      level,
+    );
     await write(run.commandId, 0, 'sleep 300\n');
     await run.seen('sleep 300');
     let offset = 10;
@@ -229,7 +243,7 @@ describe('a terminal', () => {
   });
 
   it('[CO5] is left by nobody after a kill', async () => {
-    await using run = await start({ argv: ['/bin/bash', '--norc', '-i'], env: { TERM: 'xterm' }, pty });
+    await using run = await start({ argv: ['/bin/bash', '--norc', '-i'], env: { TERM: 'xterm' }, pty }, level);
     await write(run.commandId, 0, 'sleep 301 & echo started-$((1+1))\n');
     await run.seen('started-2');
     await stores.commands.requestKill(run.commandId, { signal: 'SIGTERM', graceMs: 200, reason: 'cancelled' });
@@ -240,7 +254,7 @@ describe('a terminal', () => {
     [{ argv: ['no-such-program-here'] }, 127],
     [{ argv: ['/etc/passwd'] }, 126],
   ])('[CO8] is not given to a program that can not be started: %j', async (spec, code) => {
-    await using run = await start({ ...spec, pty });
+    await using run = await start({ ...spec, pty }, level);
     expect((await run.ended()).outcome).toMatchObject({ reason: 'spawn_failed', code });
   });
 });

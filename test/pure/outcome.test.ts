@@ -78,19 +78,11 @@ describe('what workers do not offer yet', () => {
     const spec = (more: object) => commandSpec.parse({ argv: ['true'], ...more });
     expect(unsupportedField(spec({}))).toBeUndefined();
     expect(unsupportedField(spec({ secrets: {}, resources: {}, notify: {} }))).toBeUndefined();
-    expect(unsupportedField(spec({ secrets: { A: 'b' } }))).toMatchObject({ code: 'SECRETS_UNAVAILABLE' });
     expect(unsupportedField(spec({ sandbox: { profile: 'none-of-ours' } }))).toMatchObject({
       field: 'sandbox.profile',
       code: 'INVALID_PARAMS',
       message: expect.stringMatching(/^sandbox.profile: /),
     });
-    for (const more of [
-      { notify: { watch: [{ pattern: 'x', kind: 'literal' }] } },
-      { notify: { heartbeatMs: 60_000 } },
-      { notify: { webhook: 'http://x/' } },
-    ]) {
-      expect(unsupportedField(spec(more))).toMatchObject({ code: 'INVALID_PARAMS' });
-    }
   });
 });
 
