@@ -217,12 +217,17 @@ function createStream(automaton: Automaton): MaskStream {
   return {
     push(bytes) {
       const work = held.length === 0 ? bytes : concat(held, bytes);
-      for (let i = held.length; i < work.length; i++) {
-        const value = work[i] as number;
-        node = node === 0 ? (rootNext[value] as number) : step(automaton, node, value);
-        const length = match[node] as number;
+      const size = work.length;
+      let state = node;
+      for (let i = held.length; i < size; i++) {
+        // Nearly all bytes begin nothing; this loop is what a flood goes through.
+        if (state === 0) while (i < size && rootNext[work[i] as number] === 0) i++;
+        if (i === size) break;
+        state = step(automaton, state, work[i] as number);
+        const length = match[state] as number;
         if (length > 0) noteMatch(i + 1 - length, i + 1);
       }
+      node = state;
       const limit = work.length - (depth[node] as number);
       const shown = show(work, limit);
       held = limit === work.length ? NOTHING : work.slice(limit);
