@@ -73,7 +73,7 @@ export const METRICS = {
   homing_claims_lost_total: counter('Claims this worker lost to a judge'),
   homing_claims_short_total: counter('Claims that fewer replicas than wanted confirmed in time'),
   homing_append_failures_total: counter('Appends that Redis did not take at once'),
-  homing_watch_notices_total: counter('Notices of patterns that matched, by what the breaker of their origin said'),
+  homing_watch_notices_total: counter('Notices of patterns that matched, by what the breaker said', 'answer'),
   homing_watch_skipped_total: counter('Lines that patterns did not see, since they had used up their time'),
   homing_log_repairs_total: counter('Logs that had gone back and were repaired by their writer'),
   homing_spool_bytes: gauge('Output waiting in this worker for Redis'),
