@@ -277,7 +277,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   const leaseMs = settings.HOMING_LEASE_MS;
   const graceMs = settings.HOMING_GRACE_MS;
   const retentionMs = settings.HOMING_RETENTION_MS;
-  const presence = createPresence({ redis, keys, scripts, leaseMs, chance });
+  const presence = createPresence({ redis, keys, scripts, leaseMs, chance, graceMs, retentionMs });
   const sessions = createSessionDirectory({ redis, keys, scripts, presence, graceMs, retentionMs });
   const claimLane = createClaimLane({
     connect: () => (target.type === 'cluster' ? redis : connect('claims')),

@@ -51,3 +51,42 @@ export function noteHealth(
   if (before.identity === '' || before.identity === identity) return { ...before, identity };
   return { identity, judgeFromMs: Math.max(before.judgeFromMs, nowMs + Math.max(spans.leaseMs, spans.graceMs)) };
 }
+
+/** A server's clock was set: from about `beforeMs` on it runs `byMs` further, or back. */
+export interface ClockStep {
+  readonly beforeMs: number;
+  readonly byMs: number;
+}
+
+export interface Clocks {
+  /** By server: what its clock said, and when that was on the observer's monotonic one. */
+  readonly seen: ReadonlyMap<string, { readonly clockMs: number; readonly atMs: number }>;
+  /** The latest ones, oldest first. */
+  readonly steps: readonly ClockStep[];
+}
+
+/** An answer may take as long as a command may; less is no step. */
+const STEP_LEAST_MS = 6_000;
+const MAX_STEPS = 16;
+
+/** Folds one look at the servers' clocks into what was seen before (R4). `stepped`: nobody is judged for a while (R3). */
+export function noteClocks(
+  before: Clocks,
+  readings: readonly { readonly id: string; readonly clockMs: number }[],
+  nowMs: number,
+): { readonly clocks: Clocks; readonly stepped: boolean } {
+  const steps = readings.flatMap(({ id, clockMs }): ClockStep[] => {
+    const last = before.seen.get(id);
+    if (last === undefined) return [];
+    const byMs = clockMs - last.clockMs - (nowMs - last.atMs);
+    return Math.abs(byMs) < STEP_LEAST_MS ? [] : [{ beforeMs: last.clockMs, byMs }];
+  });
+  const seen = new Map(readings.map(({ id, clockMs }) => [id, { clockMs, atMs: nowMs }]));
+  return { clocks: { seen, steps: [...before.steps, ...steps].slice(-MAX_STEPS) }, stepped: steps.length > 0 };
+}
+
+/** Time between two readings of a server's clock, without the steps forward that lie between them. */
+export function elapsedMs(sinceMs: number, untilMs: number, steps: readonly ClockStep[]): number {
+  const stepped = steps.filter(({ beforeMs, byMs }) => byMs > 0 && sinceMs <= beforeMs && beforeMs + byMs <= untilMs);
+  return untilMs - sinceMs - stepped.reduce((sum, { byMs }) => sum + byMs, 0);
+}

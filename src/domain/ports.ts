@@ -529,6 +529,8 @@ export interface Presence {
   tryLead(id: string, forMs: number): Promise<boolean>;
   /** Changes when the server behind the connection is another one or was started again (R2, R3). */
   serverIdentity(): Promise<string>;
+  /** What the clock of each master says, ms since 1970. */
+  serverClocks(): Promise<readonly { readonly id: string; readonly clockMs: number }[]>;
 }
 
 // ------------------------------------------------------------------------------------------------------------- queue

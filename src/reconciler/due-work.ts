@@ -3,11 +3,17 @@
  * its record says that nothing is left to do; until then it is noted again.
  */
 import { jobOf } from '../domain/job.js';
+import { type ClockStep, elapsedMs } from '../domain/liveness.js';
 import type { CommandRecord, DueItem } from '../domain/ports.js';
 import { type CommandId, parseCommandId, parseSessionId, type SessionId } from '../protocol/ids.js';
 import type { ReconcilerOptions, ReconcilerPorts } from './reconciler.js';
 
-export async function settleDue(ports: ReconcilerPorts, options: ReconcilerOptions, item: DueItem): Promise<void> {
+export async function settleDue(
+  ports: ReconcilerPorts,
+  options: ReconcilerOptions,
+  item: DueItem,
+  steps: readonly ClockStep[],
+): Promise<void> {
   const { presence, log } = ports;
   const [kind, id] = item.member.split(':', 2);
   const sessionId = parseSessionId(id);
@@ -16,7 +22,7 @@ export async function settleDue(ports: ReconcilerPorts, options: ReconcilerOptio
   if (kind === 'grace' && sessionId !== undefined) againInMs = await endGrace(ports, options, sessionId);
   else if (kind === 'close' && sessionId !== undefined) await goOnClosing(ports, options, sessionId);
   else if (kind === 'queued' && commandId !== undefined)
-    againInMs = await checkQueued(ports, options, commandId, item.score);
+    againInMs = await checkQueued(ports, options, commandId, item.score, steps);
   else if (kind === 'expire' && commandId !== undefined) againInMs = await expire(ports, commandId);
   else if (kind === 'hook' && commandId !== undefined) againInMs = await tellEnd(ports, commandId);
   else log.warn({ member: item.member }, 'dropped a due item that this version does not know');
@@ -56,6 +62,7 @@ async function checkQueued(
   options: ReconcilerOptions,
   commandId: CommandId,
   redisNowMs: number,
+  steps: readonly ClockStep[],
 ) {
   const { commands, queue, log } = ports;
   const record = await commands.get(commandId);
@@ -66,7 +73,8 @@ async function checkQueued(
     await queue.remove(pool, commandId);
     return undefined;
   }
-  const leftMs = createdAt + record.delayMs + (record.queueMs ?? options.queueMs) - redisNowMs;
+  const waitedMs = elapsedMs(createdAt, redisNowMs, steps);
+  const leftMs = record.delayMs + (record.queueMs ?? options.queueMs) - waitedMs;
   if (leftMs <= 0) {
     await commands.endWithoutWorker(
       commandId,

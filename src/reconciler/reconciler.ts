@@ -3,7 +3,15 @@
  * It runs in every node and worker; one of them leads at a time. Two leading at once costs work, not truth, since every
  * step is a script that checks what it changes.
  */
-import { deadOnes, type Health, noteHealth, type Observations, observe } from '../domain/liveness.js';
+import {
+  type Clocks,
+  deadOnes,
+  type Health,
+  noteClocks,
+  noteHealth,
+  type Observations,
+  observe,
+} from '../domain/liveness.js';
 import type {
   Chance,
   CommandStore,
@@ -59,6 +67,7 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
   let nodes: Observations<NodeId> = new Map();
   let workers: Observations<WorkerId> = new Map();
   let health: Health = { identity: '', judgeFromMs: 0 };
+  let clocks: Clocks = { seen: new Map(), steps: [] };
   let timer: NodeJS.Timeout | undefined;
   let running: Promise<void> = Promise.resolve();
   let closed = false;
@@ -70,6 +79,12 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
     if (before !== '' && before !== health.identity) {
       log.warn({}, 'another Redis answers: nobody is judged for a while');
       ports.serverChanged?.();
+    }
+    const noted = noteClocks(clocks, await presence.serverClocks(), nowMs());
+    clocks = noted.clocks;
+    if (noted.stepped) {
+      log.warn({ byMs: Math.round(clocks.steps.at(-1)?.byMs ?? 0) }, 'the clock of Redis was set, nobody is judged yet');
+      health = { ...health, judgeFromMs: nowMs() + Math.max(options.leaseMs, options.graceMs) };
     }
     nodes = observe(nodes, await presence.nodes(), nowMs());
     workers = observe(workers, await presence.workers(), nowMs());
@@ -85,7 +100,7 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
       if (id !== options.id) await buryNode(ports, id);
     }
     for (const item of await presence.due(DUE_PER_TICK)) {
-      await settleDue(ports, options, item);
+      await settleDue(ports, options, item, clocks.steps);
     }
     const missing = await presence.repairIndexes();
     if (missing === 0) return;

@@ -17,11 +17,17 @@ export interface PresencePorts {
   readonly scripts: Scripts;
   readonly leaseMs: number;
   readonly chance: Chance;
+  /** Longest legal spans of what is due: what is noted further away comes from a clock that stepped (R4). */
+  readonly graceMs?: number;
+  readonly retentionMs?: number;
 }
 
 /** A record outlives its lease, so that a judge sees one that stands still and not one that vanished (R4). */
 const LEASES_KEPT = 4;
 const SCAN_PAGE = 1_000;
+const FOREVER_MS = 10 ** 13;
+/** What is neither a grace nor a retention is looked at this often at least. */
+const OFTEN_MS = 60_000;
 
 const beatRecord = z.looseObject({ beat: z.string() });
 const workerRecord = z.looseObject({
@@ -35,8 +41,17 @@ const workerRecord = z.looseObject({
   draining: z.boolean(),
 });
 
-export function createPresence({ redis, keys, scripts, leaseMs, chance }: PresencePorts): Presence {
+export function createPresence(ports: PresencePorts): Presence {
+  const { redis, keys, scripts, leaseMs, chance } = ports;
+  const { graceMs = FOREVER_MS, retentionMs = FOREVER_MS } = ports;
   let beats = 0;
+
+  /** Looked at too early, an item is only noted again. */
+  function longestMs(member: string): number {
+    if (member.startsWith('grace:')) return graceMs;
+    if (member.startsWith('expire:')) return retentionMs;
+    return Math.max(OFTEN_MS, 2 * leaseMs);
+  }
 
   const mark = (key: string, op: string, ...args: (string | number)[]) => scripts.run('mark', [key], [op, ...args]);
 
@@ -83,7 +98,7 @@ export function createPresence({ redis, keys, scripts, leaseMs, chance }: Presen
   const repair = createIndexRepair({
     redis,
     keys,
-    isDue: async (member) => (await answerOf(redis.zscore(keys.due(bucketOf(member)), member))) !== null,
+    isDue: async (member) => (await mark(keys.due(bucketOf(member)), 'has', member, longestMs(member))) === 1,
     noteDue: async (member) => void (await mark(keys.due(bucketOf(member)), 'note', member, 0)),
     async noteNode(nodeId, sessionId) {
       await mark(keys.nodeSessions(nodeId), 'add', sessionId);
@@ -146,6 +161,14 @@ export function createPresence({ redis, keys, scripts, leaseMs, chance }: Presen
       const masters = redis instanceof Cluster ? redis.nodes('master') : [redis];
       const identities = await answerOf(Promise.all(masters.map(identityOf)));
       return identities.sort().join(' ');
+    },
+    async serverClocks() {
+      const masters = redis instanceof Cluster ? redis.nodes('master') : [redis];
+      const times = await answerOf(Promise.all(masters.map((master) => master.time())));
+      return masters.map(({ options }, n) => {
+        const [seconds = 0, micros = 0] = times[n] ?? [];
+        return { id: `${options.host}:${options.port}`, clockMs: Number(seconds) * 1_000 + Number(micros) / 1_000 };
+      });
     },
   };
 }

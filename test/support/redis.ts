@@ -28,6 +28,8 @@ export interface TestRedis extends AsyncDisposable {
 export interface TestRedisOptions {
   /** Lines of redis.conf, for example `maxmemory 8mb`. */
   readonly config?: readonly string[];
+  /** Of the process, such as a library that makes its clock wrong. */
+  readonly env?: Readonly<Record<string, string>>;
 }
 
 /** A prefix no other test uses, legal as HOMING_PREFIX. */
@@ -59,7 +61,7 @@ export async function startRedis(options: TestRedisOptions = {}): Promise<TestRe
     },
     async start() {
       if (child !== undefined) return;
-      child = await launch(folder, host, port, options.config ?? []);
+      child = await launch(folder, host, port, options);
     },
     // Redis answers SIGTERM with the steps of SHUTDOWN.
     stop: () => stopWith('SIGTERM'),
@@ -96,8 +98,8 @@ export async function freePort(): Promise<number> {
   return address.port;
 }
 
-function launch(folder: string, host: string, port: number, config: readonly string[]): Promise<ChildProcess> {
-  return launchServer([
+function launch(folder: string, host: string, port: number, options: TestRedisOptions): Promise<ChildProcess> {
+  const lines = [
     `bind ${host}`,
     `port ${port}`,
     `dir ${folder}`,
@@ -105,8 +107,9 @@ function launch(folder: string, host: string, port: number, config: readonly str
     'appendonly yes',
     'appendfsync everysec',
     'maxmemory-policy noeviction',
-    ...config,
-  ]);
+    ...(options.config ?? []),
+  ];
+  return launchServer(lines, options.env === undefined ? {} : { env: options.env });
 }
 
 export interface LaunchOptions {

@@ -61,7 +61,15 @@ export async function createStores(url: string, options: StoresOptions = {}): Pr
   await waitForRedis(redis, 5_000);
   const keys = createKeys(uniquePrefix());
   const scripts = createScripts(redis, options.scriptsFolder);
-  const presence = createPresence({ redis, keys, scripts, leaseMs: 2_000, chance });
+  const presence = createPresence({
+    redis,
+    keys,
+    scripts,
+    leaseMs: 2_000,
+    chance,
+    graceMs: options.graceMs ?? 30_000,
+    retentionMs: options.retentionMs ?? 60_000,
+  });
   const common = { redis, keys, scripts, presence, retentionMs: options.retentionMs ?? 60_000 };
   return {
     redis,

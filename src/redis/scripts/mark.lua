@@ -3,6 +3,7 @@
 -- KEYS[1] zset (note, drop, due) or set (add, remove)
 -- ARGV[1] 'note'    [2] member  [3] delay, ms: score = TIME + delay, also where the member had another score
 --         'drop'    [2] member  [3] score it must still have; '' for any
+--         'has'     [2] member  [3] longest legal delay, ms: what is further away counts as not there (R4)
 --         'add' | 'remove'  [2] member
 --         'due'     [2] limit
 -- Returns 1 | 0; due: member, score, member, score … whose time has come, earliest first
@@ -17,6 +18,9 @@ elseif op == 'drop' then
     if not score or tonumber(score) ~= tonumber(ARGV[3]) then return 0 end
   end
   return redis.call('ZREM', key, ARGV[2])
+elseif op == 'has' then
+  local score = redis.call('ZSCORE', key, ARGV[2])
+  return score and tonumber(score) <= now_ms() + tonumber(ARGV[3]) and 1 or 0
 elseif op == 'add' then
   return redis.call('SADD', key, ARGV[2])
 elseif op == 'remove' then
