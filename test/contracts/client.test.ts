@@ -110,6 +110,8 @@ describe('the SDK', () => {
   it('kills a command, and writes nothing it was not asked to', async () => {
     const session = await open();
     const handle = await session.run({ argv: ['sleep', '60'] });
+    // Ended before its start, a command has no signal to end by.
+    await handle.events[Symbol.asyncIterator]().next();
     await handle.kill({ signal: 'SIGKILL' });
     expect(await within('the end', handle.ended)).toMatchObject({ reason: 'cancelled', signal: 'SIGKILL' });
   });
