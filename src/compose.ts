@@ -9,7 +9,6 @@ import type { Settings } from './config.js';
 import type { Chance, EventBus, Log } from './domain/ports.js';
 import { withWebhookIntent } from './domain/webhook-intent.js';
 import { createMeter } from './ops/meter.js';
-import { openOperators } from './ops/operators.js';
 import { createPatterns } from './ops/patterns.js';
 import { createSecretBox } from './ops/secret-box.js';
 import { version } from './ops/version.js';
@@ -89,10 +88,11 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
     const core = await openCore(settings, nodeId, log.child({ nodeId }), closers);
     const { sessions, commands, feed, bus, presence, reassertion, queue, meter } = core;
     const allowed = parseAllowList(settings.HOMING_WEBHOOK_ALLOW ?? '');
+    // Only here: a worker has no use for a web server and pages for operators, and does without their memory.
+    const { createGateway } = await import('./gateway/gateway.js');
+    const { openOperators } = await import('./ops/operators.js');
     const operators = openOperators({ ...core, log, chance });
     closers.add(() => operators.close());
-    // Only here: a worker has no use for a web server, and does without its memory.
-    const { createGateway } = await import('./gateway/gateway.js');
     const gateway = createGateway(
       {
         sessions,
@@ -159,11 +159,9 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
   return assemble(async (closers) => {
     const { log, hostEnv, defaultCwd, dataDir, drainAsked } = surroundings;
     const { HOMING_POOL: pool, HOMING_CONCURRENCY: concurrency } = settings;
-    // Only the bus's own probe goes by this name; the worker makes its own.
-    const core = await openCore(settings, makeWorkerId(chance.bytes(16)), log, closers);
-    const { commands, presence, bus, meter, keys } = core;
     const workerId = makeWorkerId(chance.bytes(16));
-    const host = await openHost({
+    // Trying the host takes as long as all the rest, and neither waits for the other.
+    const opening = openHost({
       id: workerId,
       floor: settings.HOMING_CONTAINMENT,
       runAs: settings.HOMING_RUN_AS,
@@ -174,8 +172,12 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
       path: hostEnv.PATH ?? '',
       log,
     });
-    closers.add(() => host.close());
-    const { containment, ledger, runAs, workRoot, sandbox } = host;
+    opening.catch(() => undefined); // It is awaited below, unless Redis does not answer: then that is what to tell.
+    closers.add(async () => (await opening.catch(() => undefined))?.close());
+    // Only the bus's own probe goes by this name; the worker makes its own.
+    const core = await openCore(settings, makeWorkerId(chance.bytes(16)), log, closers);
+    const { commands, presence, bus, meter, keys } = core;
+    const { containment, ledger, runAs, workRoot, sandbox } = await opening;
     const shim = await createShim(surroundings.program);
     closers.add(() => shim.close());
     const jobs = core.connect('queue-worker');

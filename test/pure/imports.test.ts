@@ -29,7 +29,7 @@ const HOMES: Readonly<Record<string, readonly string[]>> = {
   '@fastify/static': ['gateway'],
   preact: ['web'],
   '@xterm/xterm': ['web'],
-  vite: ['web', 'client/vite.config'],
+  vite: ['web', 'client/vite.config', 'cli/vite.config'],
   pino: ['ops'],
   'prom-client': ['ops'],
   '@bull-board/api': ['ops'],
