@@ -24,7 +24,7 @@ const PLANTED = 6;
 const WITHIN_MS = 3_000;
 const LOOK_EVERY_MS = 5;
 /** Becomes the parent of the room: a shell that starts it, passes on what it says, and can be killed in the worker's place. */
-const PARENT = ['/bin/sh', '-c', '"$@" & wait', 'sh'];
+const PARENT = [SHELL, '-c', 'exec 5<&0; "$@" <&5 5<&- & exec 5<&- </dev/null; wait', 'sh'];
 
 /** @returns why it can not be used, in words; undefined when it held */
 export async function probeRoom(recipe: RoomRecipe): Promise<string | undefined> {

@@ -41,16 +41,20 @@ export interface Room {
 export interface RoomOptions {
   /** What the helpers see beside PATH; never the command's. */
   readonly env?: Readonly<Record<string, string>>;
-  /** A program that shall be the room's parent in the worker's place: it starts its arguments as a child and waits. */
+  /** A program that shall be the room's parent in the worker's place: it starts its arguments as a child, with its stdin, and waits. */
   readonly parent?: readonly string[];
 }
 
 export const SHELL = '/bin/sh';
 const READY_WITHIN_MS = 5_000;
 const KILLED_WITHIN_MS = 3_000;
-/** The init waits for a child that does nothing, and so reaps whatever else is handed to it. Nobody else sleeps so long. */
-const IDLE_SECONDS = '2147481337';
-const INIT = `echo ready; exec >/dev/null 2>&1 </dev/null; while :; do sleep ${IDLE_SECONDS} & wait "$!"; done`;
+/**
+ * The init waits for a child that waits for the end of a pipe from the worker, and so reaps whatever else is handed to it.
+ * The pipe ends the room of a worker that died before the kernel was told to do that (a few ms, longer on a busy host).
+ * A command may kill that child, with all others that it can; then there is another.
+ */
+const INIT =
+  'exec 5<&0 </dev/null; echo ready; exec >/dev/null 2>&1; while :; do (read -r _ <&5; exit 0) & wait "$!" && exit; done';
 const HELPER_PATH = '/usr/sbin:/usr/bin:/sbin:/bin';
 const MAX_WORDS = 500;
 
@@ -58,12 +62,13 @@ const MAX_WORDS = 500;
 export async function makeRoom(recipe: RoomRecipe, { env = {}, parent = [] }: RoomOptions = {}): Promise<Room> {
   const argv = [...parent, ...recipe.make, SHELL, '-c', INIT];
   const child = spawn(argv[0] as string, argv.slice(1), {
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['pipe', 'pipe', 'pipe'],
     env: { ...env, PATH: HELPER_PATH },
     cwd: '/',
     // Ctrl-C at the worker's terminal is the worker's business alone.
     detached: true,
   });
+  child.stdin?.on('error', () => {}); // Its end is told by `exit`.
   const gone = new Promise<void>((resolve) => {
     child.once('exit', () => resolve());
     child.once('error', () => resolve());
@@ -111,7 +116,7 @@ function roomTree({ init, entered, gone, close }: Inside): ProcessTree {
   /** Without the room's own: the init, the one it waits for, and the one that waits outside. */
   function living(): Member[] {
     const found: Member[] = [];
-    const queue = [...childrenOf(entered), ...childrenOf(init).filter((pid) => argumentsOf(pid)[1] !== IDLE_SECONDS)];
+    const queue = [...childrenOf(entered), ...childrenOf(init).filter((pid) => !argumentsOf(pid).includes(INIT))];
     const seen = new Set<number>();
     for (let pid = queue.pop(); pid !== undefined; pid = queue.pop()) {
       if (seen.has(pid)) continue;

@@ -122,7 +122,7 @@ describe.each(['pidns', 'group'] as const)('at containment %s', (level) => {
     expect(own.output.toString()).toContain('still here');
     expect(own.outcome).toMatchObject({ reason: 'exited', code: 4 });
     if (level === 'group') return; // There it would be everybody on this machine.
-    const all = await runOn(worker, script('sleep 600 & kill -KILL -1; echo alone; exit 5'));
+    const all = await runOn(worker, script('sleep 600 & kill -KILL -1; sleep 0.2; kill -KILL -1; echo alone; exit 5'));
     expect(all.outcome).toMatchObject({ reason: 'exited', code: 5, leftovers: 0 });
   });
 

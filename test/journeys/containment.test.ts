@@ -1,6 +1,7 @@
 /** What a dead, paused or returning worker leaves on its host, at both levels of containment. */
 
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import { chown, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -9,18 +10,23 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { expectComplete } from '../support/expect-tab.js';
-import { childrenOf, commandLine, isRunning } from '../support/processes.js';
+import { childrenOf, commandLine, isRunning, MARKER, marked } from '../support/processes.js';
 import { program } from '../support/test-worker.js';
 import { until } from '../support/wait.js';
 
 const LEASE_MS = 2_000;
 
-/** Processes that sleep this long, wherever they are. */
-const sleeping = (seconds: string) =>
+const pids = () =>
   readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => isRunning(pid) && commandLine(pid).endsWith(`sleep ${seconds}`));
+    .map(Number);
+
+/** Nobody of this machine but its first process waits for it. */
+const orphaned = (pid: number) => childrenOf(1).includes(pid);
+
+/** Processes that sleep this long, wherever they are. */
+const sleeping = (seconds: string) =>
+  pids().filter((pid) => isRunning(pid) && commandLine(pid).endsWith(`sleep ${seconds}`));
 
 /** What is tried first is skipped, so that the host seems to offer less. */
 const ONLY_GROUP = {
@@ -92,6 +98,35 @@ describe.each(['pidns', 'group'] as const)('at containment %s', (level) => {
     await until('its helpers to be gone', () => before.every((pid) => !isRunning(pid)), 5_000);
     await worker.restart();
   }, 30_000);
+});
+
+describe('a worker that is killed while it makes its rooms', () => {
+  it('[CO4] leaves none of them, at whatever moment', async () => {
+    const built = fileURLToPath(new URL('../../dist/worker/', import.meta.url));
+    const dataDir = await mkdtemp(join(tmpdir(), 'homing-rooms-'));
+    const text = `
+      const { openHost } = await import(process.argv[1] + 'host.js');
+      const log = { debug() {}, info() {}, warn() {}, error() {}, child: () => log };
+      const options = { id: 'x', floor: 'auto', dataDir: process.argv[2], keepMs: 1000, path: process.env.PATH, log };
+      console.log('open');
+      for (;;) await (await openHost(options)).close();`;
+    // Every process of a room has this in its environment or is the child of one that has.
+    const rooms = () => marked(`${process.pid}:rooms`);
+    for (let i = 0; i < 12; i++) {
+      const child = spawn(process.execPath, ['--input-type=module', '-e', text, built, dataDir], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+        env: { PATH: process.env.PATH, [MARKER]: `${process.pid}:rooms` },
+      });
+      await once(child.stdout, 'data');
+      await new Promise((resolve) => setTimeout(resolve, 25 * i));
+      child.kill('SIGKILL');
+      await once(child, 'exit');
+    }
+    const idle = () =>
+      pids().filter((pid) => isRunning(pid) && commandLine(pid).includes(`read -r _ <&5`) && orphaned(pid));
+    await until('the last room to be gone', () => rooms().length === 0 && idle().length === 0, 5_000);
+    await rm(dataDir, { recursive: true, force: true });
+  }, 60_000);
 });
 
 describe.runIf(process.getuid?.() === 0)('a worker without root', () => {
