@@ -26,6 +26,7 @@ import { createEventBus } from './redis/event-bus.js';
 import { createKeys } from './redis/keys.js';
 import { createPresence } from './redis/presence.js';
 import { createReassertion } from './redis/reassertion.js';
+import { createRelief } from './redis/relief.js';
 import { createScripts, scriptText } from './redis/scripts.js';
 import { createSessionDirectory } from './redis/session-directory.js';
 import { redisTargets, requireRedis } from './redis/targets.js';
@@ -290,6 +291,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     meter,
   });
   closers.add(() => claimLane.close());
+  const relief = createRelief({ redis, keys, scripts });
   const stored = createCommandStore({
     redis,
     keys,
@@ -300,6 +302,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     logFirstBytes: settings.HOMING_LOG_FIRST_BYTES,
     logLastBytes: settings.HOMING_LOG_LAST_BYTES,
     claimLane,
+    relief,
   });
   const commands = withWebhookIntent(stored, presence);
   const feed = createCommandFeed({ redis, keys });
@@ -323,6 +326,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
       commands,
       feed,
       reassertion,
+      relief,
       bus,
       queue,
       webhooks,
@@ -370,7 +374,7 @@ function startReconciler(
   closers: Closers,
   serverChanged: () => void,
 ): void {
-  const { sessions, commands, presence, queue, webhooks, log, meter } = core;
+  const { sessions, commands, presence, queue, webhooks, relief, log, meter } = core;
   const reconciler = createReconciler(
     {
       sessions,
@@ -383,6 +387,7 @@ function startReconciler(
       chance,
       nowMs: () => performance.now(),
       serverChanged,
+      relief,
     },
     {
       id,

@@ -385,6 +385,16 @@ export interface CommandStore {
   ): Promise<{ readonly type: 'expired' } | { readonly type: 'refused'; readonly dueInMs: number }>;
 }
 
+// ------------------------------------------------------------------------------------------------------------- relief
+
+/** What is done when Redis is nearly full (FAULTS O2). */
+export interface Relief {
+  /** Above 85 % of `maxmemory` at some master, as of a second ago. Never without a limit. */
+  isTight(): Promise<boolean>;
+  /** While it is: lets go of the logs of commands that are over, oldest first, at most `limit`. Returns how many. */
+  trimOldest(limit: number): Promise<number>;
+}
+
 // ------------------------------------------------------------------------------------------------------- reassertion
 
 /** A session as its node holds it; `rev` is the one it knows. */

@@ -19,6 +19,7 @@ import type {
   Meter,
   Presence,
   QueueProducer,
+  Relief,
   SessionDirectory,
   WebhookQueue,
 } from '../domain/ports.js';
@@ -40,6 +41,8 @@ export interface ReconcilerPorts {
   readonly nowMs: () => number;
   /** Another Redis answers than before: whoever holds something says so again (R2). */
   readonly serverChanged?: () => void;
+  /** Makes room in a Redis that is nearly full (O2). */
+  readonly relief?: Pick<Relief, 'trimOldest'>;
 }
 
 export interface ReconcilerOptions {
@@ -59,6 +62,7 @@ export interface Reconciler {
 
 /** Due items of one step; more wait for the next. */
 const DUE_PER_TICK = 500;
+const TRIMS_PER_TICK = 100;
 const LONGEST_TICK_MS = 1_000;
 
 export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOptions): Reconciler {
@@ -101,6 +105,11 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
     }
     for (const item of await presence.due(DUE_PER_TICK)) {
       await settleDue(ports, options, item, clocks.steps);
+    }
+    const trimmed = (await ports.relief?.trimOldest(TRIMS_PER_TICK)) ?? 0;
+    if (trimmed > 0) {
+      ports.meter.count('homing_reconciler_actions_total', { action: 'trimmed' }, trimmed);
+      log.warn({ trimmed }, 'Redis is nearly full, let go of the oldest logs');
     }
     const missing = await presence.repairIndexes();
     if (missing === 0) return;

@@ -12,6 +12,7 @@ import type {
   KillResult,
   LogPage,
   Presence,
+  Relief,
   ResizeResult,
   StdinPage,
   SubmitResult,
@@ -29,6 +30,7 @@ import {
 import { type CommandId, makeClaimId, parseCommandId, type SessionId, type Tag, tagOf } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { CommandSnapshot, CommandSpec } from '../protocol/methods.js';
+import { AppError } from '../errors.js';
 import type { ClaimLane } from './claim-lane.js';
 import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
@@ -36,6 +38,7 @@ import { readFields, readHashes } from './pipelines.js';
 import type { Scripts } from './scripts.js';
 import { readKill, readSnapshot, readSpec } from './snapshot.js';
 
+const FULL_RETRY_MS = 10_000;
 /** An entry costs about 220 bytes beside its text, so their number is bounded with the bytes: 1 for each 128. */
 const BYTES_PER_ENTRY = 128;
 /** Commands looked at in one round trip while a list is filtered. */
@@ -57,10 +60,12 @@ export interface CommandStoreOptions {
   readonly logLastBytes: number;
   /** Has claims confirmed by replicas (W1); without it they are as any other script. */
   readonly claimLane?: ClaimLane | undefined;
+  /** Refuses new commands while Redis is nearly full (O2). */
+  readonly relief?: Pick<Relief, 'isTight'> | undefined;
 }
 
 export function createCommandStore(options: CommandStoreOptions): CommandStore {
-  const { redis, keys, scripts, presence, chance, retentionMs, logFirstBytes, logLastBytes, claimLane } = options;
+  const { redis, keys, scripts, presence, chance, retentionMs, logFirstBytes, logLastBytes, claimLane, relief } = options;
   const prefixOf = (id: CommandId) => keys.tagPrefix(tagOf(id));
 
   /** Keys and the shared tail of arguments of the scripts that append; see scripts/_append.lua. */
@@ -89,6 +94,9 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
     writer.type === 'owner' ? writer.sessionId : '',
     writer.type === 'owner' ? writer.attachmentId : '',
   ];
+
+  /** A repeat is answered as the first time. */
+  const isStored = async (id: CommandId) => (await answerOf(redis.exists(keys.command(id)))) === 1;
 
   /** Intent before record (S2), sent in this order on one socket without waiting for the first answer. */
   async function withDue(member: string, change: () => Promise<unknown>): Promise<unknown> {
@@ -152,6 +160,10 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
   return {
     async submit(request) {
       const { origin } = request;
+      if ((await relief?.isTight()) === true && !(await isStored(request.commandId))) {
+        const sentence = 'Redis is nearly full: new commands are refused until there is room';
+        throw new AppError('LIMIT_EXCEEDED', sentence, { retryAfterMs: FULL_RETRY_MS });
+      }
       const answer = (await scripts.run(
         'submit',
         [keys.command(request.commandId)],

@@ -13,6 +13,7 @@ import {
   parseSessionId,
   parseWorkerId,
   type SessionId,
+  type Tag,
   type WorkerId,
 } from '../protocol/ids.js';
 import type { Keys } from './keys.js';
@@ -27,16 +28,22 @@ export interface IndexRepairPorts {
   /** Notes that the process may hold it, and that there is or was such a process. */
   noteNode(nodeId: NodeId, sessionId: SessionId): Promise<void>;
   noteWorker(workerId: WorkerId, commandId: CommandId): Promise<void>;
+  /** Finds an owner for a command whose owner is not open, or puts it back into the set where it is looked for. */
+  reown(commandId: CommandId): Promise<number>;
+  /** Takes commands without a record out of the list of a conversation. */
+  dropOrphans(tag: Tag): Promise<number>;
 }
 
 /** Keys looked at in one step, of which a few are records. */
 const PAGE_KEYS = 500;
 
-export function createIndexRepair({ redis, keys, isDue, noteDue, noteNode, noteWorker }: IndexRepairPorts) {
+export function createIndexRepair(ports: IndexRepairPorts) {
+  const { redis, keys, isDue, noteDue, noteNode, noteWorker, reown, dropOrphans } = ports;
   /** Where the walk is: which master, and its cursor. */
   let at = 0;
   let cursor = '0';
   const records = new RegExp(`^${keys.prefix}:\\{[^}]+\\}:(ses|cmd):(.+)$`);
+  const lists = new RegExp(`^${keys.prefix}:\\{([^}]+)\\}:cmds$`);
 
   async function page(): Promise<string[]> {
     const masters = redis instanceof Cluster ? redis.nodes('master') : [redis];
@@ -80,11 +87,14 @@ export function createIndexRepair({ redis, keys, isDue, noteDue, noteNode, noteW
   }
 
   function check(key: string): Promise<number> | number {
+    const tag = lists.exec(key)?.[1];
+    if (tag !== undefined) return dropOrphans(tag as Tag);
     const [, kind, text] = records.exec(key) ?? [];
     const sessionId = kind === 'ses' ? parseSessionId(text) : undefined;
     const commandId = kind === 'cmd' ? parseCommandId(text) : undefined;
     if (sessionId !== undefined) return checkSession(key, sessionId);
-    return commandId === undefined ? 0 : checkCommand(key, commandId);
+    if (commandId === undefined) return 0;
+    return Promise.all([checkCommand(key, commandId), reown(commandId)]).then(([noted, moved]) => noted + moved);
   }
 
   /** @returns how many notes were missing @throws AppError REDIS_UNAVAILABLE */

@@ -5,7 +5,7 @@
 import { Cluster, type Redis } from 'ioredis';
 import { z } from 'zod';
 import type { Beat, Chance, DueItem, Presence, WorkerFacts } from '../domain/ports.js';
-import type { CommandId, NodeId, SessionId, WorkerId } from '../protocol/ids.js';
+import { type CommandId, type NodeId, type SessionId, tagOf, type WorkerId } from '../protocol/ids.js';
 import { createIndexRepair } from './index-repair.js';
 import { DUE_BUCKETS, type Keys } from './keys.js';
 import { answerOf } from './redis-errors.js';
@@ -25,6 +25,7 @@ export interface PresencePorts {
 /** A record outlives its lease, so that a judge sees one that stands still and not one that vanished (R4). */
 const LEASES_KEPT = 4;
 const SCAN_PAGE = 1_000;
+const ORPHANS_PER_LOOK = 100;
 const FOREVER_MS = 10 ** 13;
 /** What is neither a grace nor a retention is looked at this often at least. */
 const OFTEN_MS = 60_000;
@@ -108,6 +109,10 @@ export function createPresence(ports: PresencePorts): Presence {
       await mark(keys.workerCommands(workerId), 'add', commandId);
       await mark(keys.workers, 'note', workerId, 0);
     },
+    reown: async (commandId) =>
+      (await scripts.run('reown', [keys.command(commandId)], [keys.tagPrefix(tagOf(commandId)), commandId])) as number,
+    dropOrphans: async (tag) =>
+      (await scripts.run('drop-orphans', [keys.commands(tag)], [keys.tagPrefix(tag), ORPHANS_PER_LOOK])) as number,
   });
 
   return {

@@ -77,6 +77,31 @@ describe.each(DEPLOYMENTS)('on $name', ({ start }) => {
     expect(await wholeRound()).toBe(0);
   });
 
+  it('[S2] [OW2] finds commands whose owner never came back, or was lost from its set, and lists that name lost ones', async () => {
+    const place = freshPlace();
+    const [ghost, heir] = [await openTab(stores, place), await openTab(stores, place)];
+    const owned = (await submit(stores, { tab: heir })).commandId;
+    const orphaned = (await submit(stores, { tab: ghost })).commandId;
+    const lost = (await submit(stores, { tab: heir })).commandId;
+    const done = (await submit(stores, { tab: ghost })).commandId;
+    await stores.commands.endWithoutWorker(done, '', 'expired', 'x');
+    await stores.commands.ack(ghost.sessionId, ghost.attachmentId, new Map([[done, 1]]));
+    // A failover lost the session, a set and a record.
+    const { redis: at, keys } = stores;
+    await at.del(keys.session(ghost.sessionId));
+    await at.zrem(keys.sessions(place.tag, place.principal), ghost.sessionId);
+    await at.del(keys.owned(heir.sessionId));
+    await at.del(keys.command(lost));
+    expect(await wholeRound()).toBeGreaterThan(0);
+    const ownerOf = async (id: CommandId) => (await stores.commands.get(id))?.snapshot.ownerSessionId;
+    expect(await ownerOf(orphaned)).toBe(heir.sessionId);
+    expect((await at.smembers(keys.owned(heir.sessionId))).sort()).toEqual([owned, orphaned].sort());
+    // What is over and acknowledged is moved to nobody.
+    expect(await ownerOf(done)).toBe(ghost.sessionId);
+    expect(await at.zscore(keys.commands(place.tag), lost)).toBeNull();
+    expect(await wholeRound()).toBe(0);
+  });
+
   it('[SE5] [OW2] an attach that was carried out after its node was judged does not look live for ever: its command goes to the heir', async () => {
     const place = freshPlace();
     const deadNode = newNodeId();

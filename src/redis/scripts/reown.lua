@@ -6,8 +6,10 @@
 -- @include _clock.lua
 -- @include _ownership.lua
 local prefix, cid = ARGV[1], ARGV[2]
-local c = redis.call('HMGET', KEYS[1], 'owner', 'principal', 'ogone', 'state')
+local c = redis.call('HMGET', KEYS[1], 'owner', 'principal', 'ogone', 'state', 'head', 'acked')
 if not c[1] then return 0 end
+-- What is over and acknowledged is of interest to nobody any more.
+if c[4] == 'ended' and c[5] == c[6] then return 0 end
 local owner, principal = c[1], c[2]
 if owner == '' then
   local set = c[3] == 'adopt' and 'parked' or 'kept'
@@ -19,9 +21,7 @@ if owner == '' then
 end
 local state = redis.call('HGET', prefix .. ':ses:' .. owner, 'state')
 if state == 'live' or state == 'away' then
-  -- A set that missed it would hide it from its owner; what is over and acknowledged belongs in none.
-  local p = redis.call('HMGET', KEYS[1], 'head', 'acked')
-  if c[4] == 'ended' and p[1] == p[2] then return 0 end
+  -- A set that missed it would hide it from its owner.
   if redis.call('SADD', prefix .. ':own:' .. owner, cid) == 0 then return 0 end
   raise_rev(prefix, owner)
   return 1
