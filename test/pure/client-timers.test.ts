@@ -92,6 +92,8 @@ async function start(options: Partial<Parameters<typeof connect>[0]> = {}): Prom
 
 beforeEach(() => {
   vi.useFakeTimers();
+  // A draw of almost nothing would come back before a test has looked.
+  vi.spyOn(Math, 'random').mockReturnValue(0.5);
   FakeSocket.all = [];
 });
 afterEach(() => {
