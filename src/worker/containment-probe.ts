@@ -3,9 +3,12 @@
  * kills the room's parent as SIGKILL would kill a worker, and looks whether all are gone.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { tmpdir } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf } from '../errors.js';
 import { makeRoom, type RoomRecipe, SHELL } from './containment-room.js';
+import { closePipe } from './pipes.js';
+import { makeNamedInput, type NamedInput } from './process-input.js';
 import { type ProcessEntry, readProcess } from './process-table.js';
 import { sendSignal } from './process-tree.js';
 
@@ -30,8 +33,11 @@ const PARENT = [SHELL, '-c', 'exec 5<&0; "$@" <&5 5<&- & exec 5<&- </dev/null; w
 export async function probeRoom(recipe: RoomRecipe): Promise<string | undefined> {
   let inside: ChildProcess | undefined;
   let init: ProcessEntry | undefined;
+  let lifeline: NamedInput | undefined;
   try {
-    const room = await makeRoom(recipe, { parent: PARENT });
+    // It stays open: only what the kernel does is looked at.
+    lifeline = await makeNamedInput(tmpdir(), undefined);
+    const room = await makeRoom(recipe, { parent: PARENT, lifelineFd: lifeline.readFd });
     init = readProcess(room.pids.init);
     const argv = [...room.enter, SHELL, '-c', PLANTS];
     inside = spawn(argv[0] as string, argv.slice(1), {
@@ -59,6 +65,10 @@ export async function probeRoom(recipe: RoomRecipe): Promise<string | undefined>
     return messageOf(error);
   } finally {
     inside?.kill('SIGKILL');
+    if (lifeline !== undefined) {
+      closePipe(lifeline);
+      await lifeline.forget();
+    }
     // Whatever happened, nothing of it stays: with its init the room ends, and then the parent, which waits for it.
     if (init !== undefined && isAlive(init)) sendSignal(init.pid, 'SIGKILL');
   }

@@ -43,6 +43,8 @@ export interface RoomOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** A program that shall be the room's parent in the worker's place: it starts its arguments as a child, with its stdin, and waits. */
   readonly parent?: readonly string[];
+  /** The end of this ends the room, in place of the end of the worker. */
+  readonly lifelineFd?: number;
 }
 
 export const SHELL = '/bin/sh';
@@ -59,10 +61,13 @@ const HELPER_PATH = '/usr/sbin:/usr/bin:/sbin:/bin';
 const MAX_WORDS = 500;
 
 /** @throws Error with the helpers' own words */
-export async function makeRoom(recipe: RoomRecipe, { env = {}, parent = [] }: RoomOptions = {}): Promise<Room> {
+export async function makeRoom(
+  recipe: RoomRecipe,
+  { env = {}, parent = [], lifelineFd }: RoomOptions = {},
+): Promise<Room> {
   const argv = [...parent, ...recipe.make, SHELL, '-c', INIT];
   const child = spawn(argv[0] as string, argv.slice(1), {
-    stdio: ['pipe', 'pipe', 'pipe'],
+    stdio: [lifelineFd ?? 'pipe', 'pipe', 'pipe'],
     env: { ...env, PATH: HELPER_PATH },
     cwd: '/',
     // Ctrl-C at the worker's terminal is the worker's business alone.

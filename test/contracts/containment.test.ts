@@ -171,6 +171,8 @@ describe.each(['pidns', 'group'] as const)('at containment %s', (level) => {
     expect(await kept.outcome()).toMatchObject({ reason: 'exited', code: 3, leftovers: 0, tail: 'early\nlate\n' });
 
     const killed = await begin(worker, { ...program('keeper.sh', join(folder, 'never')), leftovers: 'keep' }, 'early');
+    const leader = (await readWholeLog(stores, killed.commandId)).said[0]?.params.pid;
+    await until('its leader to be gone', () => !isRunning(leader));
     await killed.kill();
     expect(await killed.outcome()).toMatchObject({ reason: 'cancelled', code: 3, leftovers: 0 });
   });
