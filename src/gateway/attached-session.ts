@@ -216,13 +216,14 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     const ids = streams.outstanding();
     for (let start = 0; start === 0 || start < ids.length; start += MAX_CHECKED) {
       const some = ids.slice(start, start + MAX_CHECKED);
+      const sentBefore = some.map((id) => streams.get(id)?.sentSeq ?? 0);
       const check = await sessions.check(sessionId, some);
       if (state !== 'open') return;
       if (!stillHolds(check)) {
         await reassert();
         return;
       }
-      for (const [index, id] of some.entries()) streams.compare(id, check.heads[index]);
+      for (const [index, id] of some.entries()) streams.compare(id, check.heads[index], sentBefore[index] ?? 0);
       owned.compare(check.rev);
     }
     streams.wake();

@@ -190,13 +190,14 @@ export function createSessionStreams(options: SessionStreamsOptions) {
       for (const [id, stream] of streams) put(id, interruptStream(stream));
     },
 
-    /** Compares one stream with what a sweep found (DE7). */
-    compare(id: CommandId, head: SessionCheck['heads'][number]): void {
+    /** Compares one stream with what a sweep found (DE7). @param sentBefore what was sent when it began to look */
+    compare(id: CommandId, head: SessionCheck['heads'][number], sentBefore: number): void {
       const stream = streams.get(id);
       if (stream === undefined) return;
       if (head?.ended === true) endedOnes.add(id);
       // Gone or another's: the log says which, and what to tell.
-      if (head?.owned !== true) put(id, interruptStream(stream));
+      // Behind what was sent already: Redis went back, and the reading waits for the repair (L2).
+      if (head?.owned !== true || head.head < sentBefore) put(id, interruptStream(stream));
       else put(id, compareHead(stream, head.head, head.ended));
     },
 
