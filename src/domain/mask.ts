@@ -230,7 +230,8 @@ function createStream(automaton: Automaton): MaskStream {
       node = state;
       const limit = work.length - (depth[node] as number);
       const shown = show(work, limit);
-      held = limit === work.length ? NOTHING : work.slice(limit);
+      // A copy by hand: `slice` of Node's Buffer is a view, and the caller reads into the same memory again.
+      held = limit === work.length ? NOTHING : new Uint8Array(work.subarray(limit));
       at -= limit;
       maskedTo -= limit;
       matches = matches.filter(([, end]) => end > limit).map(([begin, end]) => [begin - limit, end - limit]);

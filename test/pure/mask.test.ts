@@ -12,8 +12,12 @@ function maskInPieces(secrets: readonly string[], text: string, cuts: readonly n
   const places = [0, ...[...cuts].map((cut) => Math.min(cut, all.length)).sort((a, b) => a - b), all.length];
   const shown: Buffer[] = [];
   const take = (parts: Uint8Array[]) => shown.push(...parts.map((part) => Buffer.from(part)));
+  // As a pipe is read: each piece into the same memory, which the next one overwrites.
+  const reading = Buffer.alloc(all.length);
   for (let i = 0; i + 1 < places.length; i += 1) {
-    take(stream.push(all.subarray(places[i], places[i + 1])));
+    reading.fill(0xe2);
+    const count = all.copy(reading, 0, places[i], places[i + 1]);
+    take(stream.push(reading.subarray(0, count)));
     if (idle) take(stream.idle());
   }
   take(stream.end());
