@@ -178,7 +178,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
     // Only the bus's own probe goes by this name; the worker makes its own.
     const core = await openCore(settings, makeWorkerId(chance.bytes(16)), log, closers);
     const { commands, presence, bus, meter, keys } = core;
-    const { containment, ledger, runAs, workRoot, sandbox } = await opening;
+    const { containment, ledger, spoolFiles, runAs, workRoot, sandbox } = await opening;
     const shim = await createShim(surroundings.program);
     closers.add(() => shim.close());
     const jobs = core.connect('queue-worker');
@@ -186,6 +186,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
       {
         containment,
         ledger,
+        spoolFiles,
         store: commands,
         presence,
         reassertion: core.reassertion,

@@ -12,6 +12,8 @@
  * - To the byte: the bytes of all outputs and gaps add up to the bytes that were added.
  * - Confirmed entries are kept for a rewind, at most `rewindBytes`. A rewind beyond them becomes a gap `redis_lost` over
  *   exactly the lost range.
+ * - With a shelf, never-sent output beyond `memoryBytes` lies there and comes back when it is handed out. What the shelf
+ *   does not take stays in memory; what it can not give back becomes a gap `spool` over exactly its range.
  */
 import type { Entry, GapReason, OutputStream } from '../protocol/entries.js';
 
@@ -33,6 +35,16 @@ export interface SpoolEntry {
   readonly body: SpoolBody | { readonly type: 'gap'; readonly reason: GapReason };
 }
 
+/** Where output waits that is too much for the memory: a file. It never throws. */
+export interface Shelf {
+  /** Takes a copy; where it lies, or undefined when it can not be taken now. */
+  put(bytes: Uint8Array): number | undefined;
+  /** What lies there, in memory that the spool may recycle; it is gone from the shelf. undefined: it can not be read. */
+  take(place: number, bytes: number): Uint8Array | undefined;
+  /** Nobody will ask for it. */
+  drop(place: number, bytes: number): void;
+}
+
 export interface SpoolOptions {
   readonly spoolBytes: number;
   /** Never-sent output within the first bytes of the command stays too; at most a quarter of `spoolBytes` counts. */
@@ -40,6 +52,9 @@ export interface SpoolOptions {
   /** What stays of never-sent output when some must go; at most half of `spoolBytes` counts. */
   readonly lastBytes: number;
   readonly rewindBytes: number;
+  /** Never-sent output in memory, beyond which it goes to the shelf. */
+  readonly memoryBytes?: number;
+  readonly shelf?: Shelf | undefined;
   /** Told about output bytes that nobody will ask for again, so that their memory can be used anew. */
   readonly recycle?: (bytes: Uint8Array) => void;
 }
@@ -48,7 +63,7 @@ export interface Spool {
   /** @param reason why there would be a gap, if something must be dropped now */
   add(body: SpoolBody, nowMs: number, reason: 'flood' | 'spool'): void;
   /** The next entries to append, at most about `maxBytes` and `maxEntries`, at least one if there is one. */
-  take(maxBytes: number, maxEntries: number): readonly SpoolEntry[];
+  take(maxBytes: number, maxEntries: number, nowMs?: number): readonly SpoolEntry[];
   /** Everything up to `headSeq` is stored. `confirmedAtMs` is on the caller's monotonic clock, as for `forget`. */
   confirm(headSeq: number, confirmedAtMs: number): void;
   /** The log ends at `headSeq`, before or after what was confirmed: the next `take` begins after it. */
@@ -64,18 +79,25 @@ export interface Spool {
   readonly outputBytes: number;
   /** Weight of what was never sent. */
   readonly waitingBytes: number;
+  /** The part of it that is in memory. */
+  readonly hereBytes: number;
 }
 
 /** What an entry costs beside its bytes; keeps a million empty lines from being free. */
 const OVERHEAD_BYTES = 256;
 
 interface Held {
-  readonly entry: SpoolEntry;
+  /** Of output on the shelf: without its bytes. */
+  entry: SpoolEntry;
   confirmedAtMs: number;
+  /** Where its output lies on the shelf. */
+  place?: number | undefined;
 }
 
+const ON_SHELF = new Uint8Array(0);
+
 export function createSpool(options: SpoolOptions): Spool {
-  const { spoolBytes, firstBytes, rewindBytes } = options;
+  const { spoolBytes, firstBytes, rewindBytes, shelf, memoryBytes = spoolBytes } = options;
   const lastBytes = Math.min(options.lastBytes, Math.floor(spoolBytes / 2));
   const held: Held[] = [];
   let cursor = 0;
@@ -83,11 +105,40 @@ export function createSpool(options: SpoolOptions): Spool {
   let lastSeq = 0;
   let outputBytes = 0;
   let waitingBytes = 0;
+  /** The part of it that is in memory. */
+  let hereBytes = 0;
   let keptBytes = 0;
 
   const recycle = (entry: SpoolEntry) => {
     if (entry.body.type === 'output') options.recycle?.(entry.body.bytes);
   };
+
+  const hold = (entry: SpoolEntry): Held => ({ entry, confirmedAtMs: 0 });
+
+  /** A new entry: on the shelf where memory is used up. */
+  function keep(entry: SpoolEntry): Held {
+    const { body } = entry;
+    const bytes = weightOf(entry);
+    if (body.type === 'output' && shelf !== undefined && hereBytes + bytes > memoryBytes) {
+      const at = shelf.put(body.bytes);
+      if (at !== undefined) {
+        recycle(entry);
+        return { ...hold({ ...entry, body: { ...body, bytes: ON_SHELF } }), place: at };
+      }
+    }
+    hereBytes += bytes;
+    return hold(entry);
+  }
+
+  /** It is about to be sent: back into memory. It was never sent, so a gap may still take its place. */
+  function bringBack(one: Held, at: number, nowMs: number): void {
+    const { entry } = one;
+    const bytes = shelf?.take(at, outputBytesOf(entry));
+    one.place = undefined;
+    if (entry.body.type !== 'output') return;
+    one.entry =
+      bytes === undefined ? joinGap(undefined, entry, nowMs, 'spool') : { ...entry, body: { ...entry.body, bytes } };
+  }
 
   /** Replaces never-sent output between the first and the newest bytes by gaps, one for each run between other entries. */
   function shed(nowMs: number, reason: GapReason): void {
@@ -103,19 +154,26 @@ export function createSpool(options: SpoolOptions): Spool {
       if (left < 0) break;
     }
     const merged: Held[] = [];
-    for (const { entry } of held.slice(dropFrom, keepFrom)) {
+    for (const one of held.slice(dropFrom, keepFrom)) {
+      const { entry } = one;
       const before = merged.at(-1)?.entry;
       if (entry.body.type !== 'output' && entry.body.type !== 'gap') {
-        merged.push({ entry, confirmedAtMs: 0 });
+        merged.push(one);
       } else {
         const extended = before?.body.type === 'gap' ? before : undefined;
         if (extended !== undefined) merged.pop();
-        merged.push({ entry: joinGap(extended, entry, nowMs, reason), confirmedAtMs: 0 });
-        recycle(entry);
+        merged.push(hold(joinGap(extended, entry, nowMs, reason)));
+        if (one.place === undefined) recycle(entry);
+        else shelf?.drop(one.place, outputBytesOf(entry));
       }
     }
     held.splice(dropFrom, keepFrom - dropFrom, ...merged);
-    waitingBytes = held.slice(fresh).reduce((sum, { entry }) => sum + weightOf(entry), 0);
+    waitingBytes = 0;
+    hereBytes = 0;
+    for (const { entry, place } of held.slice(fresh)) {
+      waitingBytes += weightOf(entry);
+      if (place === undefined) hereBytes += weightOf(entry);
+    }
   }
 
   /** Lets go of the oldest confirmed entries; the last one stays, for `recheck`. */
@@ -146,22 +204,25 @@ export function createSpool(options: SpoolOptions): Spool {
         endOffset: outputBytes,
         body,
       };
-      held.push({ entry, confirmedAtMs: 0 });
+      held.push(keep(entry));
       waitingBytes += weightOf(entry);
       if (waitingBytes > spoolBytes) shed(nowMs, reason);
     },
-    take(maxBytes, maxEntries) {
+    take(maxBytes, maxEntries, nowMs = 0) {
       const taken: SpoolEntry[] = [];
       let bytes = 0;
       for (let i = cursor; i < held.length && taken.length < maxEntries; i++) {
-        const { entry } = held[i]!;
-        bytes += weightOf(entry);
+        const one = held[i]!;
+        const weight = weightOf(one.entry);
+        bytes += weight;
         if (taken.length > 0 && bytes > maxBytes) break;
-        taken.push(entry);
         if (i === fresh) {
           fresh += 1;
-          waitingBytes -= weightOf(entry);
+          waitingBytes -= weight;
+          if (one.place === undefined) hereBytes -= weight;
+          else bringBack(one, one.place, nowMs);
         }
+        taken.push(one.entry);
       }
       return taken;
     },
@@ -213,10 +274,17 @@ export function createSpool(options: SpoolOptions): Spool {
     get waitingBytes() {
       return waitingBytes;
     },
+    get hereBytes() {
+      return hereBytes;
+    },
   };
 }
 
-const weightOf = ({ body }: SpoolEntry): number => OVERHEAD_BYTES + (body.type === 'output' ? body.bytes.length : 0);
+/** Also of output whose bytes are elsewhere. */
+const outputBytesOf = ({ body, startOffset, endOffset }: SpoolEntry): number =>
+  body.type === 'output' ? endOffset - (startOffset ?? endOffset) : 0;
+
+const weightOf = (entry: SpoolEntry): number => OVERHEAD_BYTES + outputBytesOf(entry);
 
 const joinGap = (before: SpoolEntry | undefined, entry: SpoolEntry, nowMs: number, reason: GapReason): SpoolEntry => ({
   fromSeq: before?.fromSeq ?? entry.fromSeq,

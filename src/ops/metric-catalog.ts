@@ -77,6 +77,7 @@ export const METRICS = {
   homing_watch_skipped_total: counter('Lines that patterns did not see, since they had used up their time'),
   homing_log_repairs_total: counter('Logs that had gone back and were repaired by their writer'),
   homing_spool_bytes: gauge('Output waiting in this worker for Redis'),
+  homing_spool_disk_failures_total: counter('Output that could not wait on the disk, or not be read from it'),
   homing_worker_containment: gauge('1 for the level of containment in use', 'level'),
   // Cluster, as this process sees it
   homing_reconciler_actions_total: counter('What the reconciler had to do', 'action'),

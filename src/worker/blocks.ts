@@ -5,17 +5,22 @@
 export interface Blocks {
   /** A block of exactly this size that may hold old bytes. */
   allocate(bytes: number): Uint8Array;
+  /** The same for any size: part of a block where that wastes little. */
+  allocateFor(bytes: number): Uint8Array;
   /** Takes back a view of a block that nobody reads any more; other memory is left to the collector. */
   recycle(bytes: Uint8Array): void;
 }
 
 export function createBlocks(blockBytes: number, maxFree: number): Blocks {
   const free: ArrayBuffer[] = [];
+  const allocate = (bytes: number): Uint8Array => {
+    const block = bytes === blockBytes ? free.pop() : undefined;
+    return block === undefined ? new Uint8Array(bytes) : new Uint8Array(block);
+  };
   return {
-    allocate(bytes) {
-      const block = bytes === blockBytes ? free.pop() : undefined;
-      return block === undefined ? new Uint8Array(bytes) : new Uint8Array(block);
-    },
+    allocate,
+    allocateFor: (bytes) =>
+      bytes > blockBytes / 2 && bytes <= blockBytes ? allocate(blockBytes).subarray(0, bytes) : new Uint8Array(bytes),
     recycle({ buffer }) {
       if (buffer.byteLength === blockBytes && free.length < maxFree) free.push(buffer as ArrayBuffer);
     },

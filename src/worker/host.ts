@@ -1,4 +1,4 @@
-/** What a worker has of its host, found and checked at the start: containment, the ledger of starts, the user and folder of commands. */
+/** What a worker has of its host, found and checked at the start: containment, the ledger of starts, spool files, the user and folder of commands. */
 import { realpath, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Log } from '../domain/ports.js';
@@ -7,13 +7,14 @@ import { AppError } from '../errors.js';
 import { type Containment, type ContainmentOptions, createContainment } from './containment.js';
 import { type Ledger, openLedger } from './ledger.js';
 import { findRunAs, type RunAs } from './run-as.js';
+import { createSpoolFiles, type SpoolFiles } from './spool-files.js';
 
 export interface HostOptions extends Pick<ContainmentOptions, 'id' | 'floor' | 'without'> {
   /** `HOMING_RUN_AS`, `HOMING_WORK_ROOT`, `HOMING_SANDBOX`, where they are set. */
   readonly runAs?: string | undefined;
   readonly workRoot?: string | undefined;
   readonly sandbox?: SandboxProfile | undefined;
-  /** For the ledger; shared by the workers of this host. */
+  /** For the ledger and the spool files; shared by the workers of this host. */
   readonly dataDir: string;
   /** How long a start is remembered. */
   readonly keepMs: number;
@@ -24,6 +25,7 @@ export interface HostOptions extends Pick<ContainmentOptions, 'id' | 'floor' | '
 export interface Host {
   readonly containment: Containment;
   readonly ledger: Ledger;
+  readonly spoolFiles: SpoolFiles;
   readonly runAs: RunAs | undefined;
   readonly workRoot: string | undefined;
   readonly sandbox: SandboxProfile | undefined;
@@ -49,6 +51,7 @@ export async function openHost(options: HostOptions): Promise<Host> {
     return {
       containment,
       ledger,
+      spoolFiles: createSpoolFiles(join(dataDir, 'spool'), () => performance.now()),
       runAs,
       workRoot,
       sandbox,

@@ -4,12 +4,13 @@
  * One append is under way at a time, with up to 128 KiB; a repeat of it sends exactly the same texts. While Redis is away
  * it tries again for ever: the process of the command goes on, its output waits in the spool (CO9).
  *
- * Memory of one command: the spool (`HOMING_SPOOL_BYTES`, 32 MiB), 4 MiB for rewinds, and the texts of one append (at
- * most about twice 128 KiB; larger ones make garbage faster than it is collected).
+ * Memory of one command: 1 MiB that was never sent, 4 MiB for rewinds, one append under way (128 KiB, and its texts, at most
+ * about twice that; larger ones make garbage faster than it is collected), and some 300 bytes for each chunk that waits on the
+ * disk. The rest of `HOMING_SPOOL_BYTES` is a file (`spool-files`), unless the disk refuses: then it is memory too.
  */
 import { fullJitterMs } from '../domain/backoff.js';
 import type { AppendRequest, AppendResult, CommandRestored, CommandStore, Log, Meter } from '../domain/ports.js';
-import { createSpool, type SpoolBody } from '../domain/spool.js';
+import { createSpool, type Shelf, type SpoolBody } from '../domain/spool.js';
 import { createTokenBucket } from '../domain/token-bucket.js';
 import { assertNever, messageOf } from '../errors.js';
 import type { ClaimId, CommandId, SessionId } from '../protocol/ids.js';
@@ -18,6 +19,9 @@ import { toStored } from './entry-text.js';
 const BATCH_BYTES = 128 * 1024;
 const BATCH_ENTRIES = 128;
 const REWIND_BYTES = 4 * 1024 * 1024;
+const MEMORY_BYTES = 1024 * 1024;
+/** Output of one command in memory, while the disk takes the rest. */
+export const HELD_BYTES = MEMORY_BYTES + REWIND_BYTES + BATCH_BYTES;
 /** A failover of a Cluster takes 4 to 5 s, and the repair begins some time after it. */
 export const REWIND_LEAST_MS = 15_000;
 const BACKOFF = { baseMs: 50, capMs: 1_000 };
@@ -43,6 +47,8 @@ export interface PublisherOptions {
   /** Confirmed entries are kept for a rewind at most this long, or 15 s if that is more. */
   readonly leaseMs: number;
   readonly recycle: (bytes: Uint8Array) => void;
+  /** Takes what is too much for the memory. */
+  readonly shelf: Shelf;
 }
 
 /** An answer that settles an append; another owner only makes it be repeated. */
@@ -76,6 +82,8 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
     firstBytes: options.firstBytes,
     lastBytes: options.lastBytes,
     rewindBytes: REWIND_BYTES,
+    memoryBytes: MEMORY_BYTES,
+    shelf: options.shelf,
     recycle: options.recycle,
   });
   const keepMs = Math.max(leaseMs, REWIND_LEAST_MS);
@@ -128,7 +136,7 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
   }
 
   function nextAppend(): AppendRequest {
-    const entries = spool.take(BATCH_BYTES, BATCH_ENTRIES);
+    const entries = spool.take(BATCH_BYTES, BATCH_ENTRIES, Date.now());
     const last = entries.at(-1)?.body;
     bucket.take(
       entries.reduce((sum, { body }) => sum + (body.type === 'output' ? body.bytes.length : 0), 0),

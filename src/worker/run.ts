@@ -25,9 +25,10 @@ import { type HeldRecord, keepRecord } from './held-record.js';
 import type { KeptRuns } from './kept-runs.js';
 import type { Ledger } from './ledger.js';
 import type { PipePool } from './pipes.js';
-import { createPublisher, type Publisher } from './publisher.js';
+import { createPublisher, HELD_BYTES, type Publisher } from './publisher.js';
 import type { RunAs } from './run-as.js';
 import type { Shim } from './shim.js';
+import type { SpoolFiles } from './spool-files.js';
 import { type Breakers, createNotices, type Notices } from './watch-notices.js';
 
 export interface RunPorts {
@@ -39,6 +40,7 @@ export interface RunPorts {
   readonly pipes: PipePool;
   readonly containment: Containment;
   readonly ledger: Pick<Ledger, 'enter'>;
+  readonly spoolFiles: SpoolFiles;
   readonly log: Log;
   readonly meter: Meter;
   readonly chance: Chance;
@@ -117,7 +119,13 @@ export function openRun(
 ): Run {
   const confidential = openConfidential(ports.secrets, commandId, token, claim.sealedSecrets);
   const beganAtMs = performance.now();
-  const blocks = createBlocks(CHUNK_BYTES, Math.ceil(options.spoolBytes / CHUNK_BYTES));
+  const blocks = createBlocks(CHUNK_BYTES, Math.ceil(HELD_BYTES / CHUNK_BYTES));
+  const shelf = ports.spoolFiles.of(commandId, {
+    maxBytes: options.spoolBytes,
+    allocate: blocks.allocateFor,
+    log: ports.log.child({ commandId }),
+    meter: ports.meter,
+  });
   const tail = createTail(LIMITS.tailChars);
   const record = keepRecord(ports.reassertion, ports.chance.random, commandId, claimId);
   const publisher = createPublisher(
@@ -135,6 +143,7 @@ export function openRun(
       outputBytesPerSec: options.outputBytesPerSec,
       leaseMs: options.leaseMs,
       recycle: blocks.recycle,
+      shelf,
     },
   );
   const { patterns, breakers, meter } = ports;
@@ -180,6 +189,7 @@ export function openRun(
       notices.end();
       record.close();
       publisher.close();
+      shelf.close();
     },
   };
 }

@@ -33,7 +33,7 @@ import type { RunOptions, RunPorts } from './run.js';
 import { runCommand } from './run-command.js';
 import { createBreakers } from './watch-notices.js';
 
-export interface WorkerPorts extends Pick<RunPorts, 'secrets' | 'shim' | 'patterns'> {
+export interface WorkerPorts extends Pick<RunPorts, 'secrets' | 'shim' | 'patterns' | 'spoolFiles'> {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin' | 'checkClaims' | 'get' | 'endWithoutWorker'>;
   readonly presence: Presence;
   readonly reassertion: Pick<Reassertion, 'recordOf' | 'command'>;

@@ -73,7 +73,7 @@ export async function startWorkerOn(
 ) {
   const workerId = makeWorkerId(randomBytes(16));
   const host = await openTestHost(workerId, hostOptions);
-  const { containment, ledger, runAs, workRoot, sandbox } = host;
+  const { containment, ledger, spoolFiles, runAs, workRoot, sandbox } = host;
   const subscriber = createRedis(parseRedisUrl(url), 'subscriber', silentLog) as Redis;
   const meter = { count() {}, gauge() {}, observe() {} };
   const bus = createEventBus({
@@ -91,6 +91,7 @@ export async function startWorkerOn(
     {
       containment,
       ledger,
+      spoolFiles,
       store: stores.commands,
       presence: stores.presence,
       reassertion: createReassertion(stores),
