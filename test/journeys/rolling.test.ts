@@ -3,9 +3,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connect, type Session, type SessionState } from '../../src/client/node.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { expectComplete } from '../support/expect-tab.js';
+import { stablePort } from '../support/ports.js';
 import { createStage, type Stage } from '../support/programs.js';
 import { lateFaults } from '../support/recording.js';
-import { freePort } from '../support/redis.js';
 import { createTab } from '../support/tab.js';
 import { until, within } from '../support/wait.js';
 
@@ -21,7 +21,7 @@ describe('nodes that come and go', () => {
 
   beforeAll(async () => {
     stage = await createStage();
-    const ports = await Promise.all(Array.from({ length: NODES }, freePort));
+    const ports = await Promise.all(Array.from({ length: NODES }, stablePort));
     cluster = await startCluster({
       ...{ nodes: NODES, workers: 1 },
       // On the same address again, as behind a balancer.
