@@ -48,6 +48,7 @@ export function createConnection(
     socket,
     stream,
     limitBytes: options.outboxBytes,
+    meter: node.meter,
     permits,
     onRoom() {
       holding?.session.wake();

@@ -5,6 +5,7 @@
  */
 import type { Socket } from 'node:net';
 import type { WebSocket } from 'ws';
+import type { Meter } from '../domain/ports.js';
 
 /** Whose an entry is: checked once more at the moment it is sent (IS2). */
 export type Address =
@@ -33,6 +34,7 @@ export interface OutboxOptions {
   readonly socket: WebSocket;
   readonly stream: Socket;
   readonly limitBytes: number;
+  readonly meter: Meter;
   /** The last check: false for an entry that must not be sent here. */
   permits(address: Address): boolean;
   onRoom(): void;
@@ -48,7 +50,7 @@ type Item =
   | { readonly kind: 'entries'; readonly frames: readonly Buffer[]; readonly address: Address };
 
 export function createOutbox(options: OutboxOptions): Outbox {
-  const { socket, stream, limitBytes, permits, onRoom } = options;
+  const { socket, stream, limitBytes, meter, permits, onRoom } = options;
   let items: Item[] = [];
   let waiting = 0;
   let taken = 0;
@@ -77,6 +79,8 @@ export function createOutbox(options: OutboxOptions): Outbox {
     const sending = items;
     items = [];
     stream.cork();
+    let entries = 0;
+    let entryBytes = 0;
     let joined: Buffer[] = [];
     let joinedBytes = 0;
     const leave = () => {
@@ -89,6 +93,10 @@ export function createOutbox(options: OutboxOptions): Outbox {
       if (item.kind === 'entries' && !permits(item.address)) {
         for (const data of frames) waiting -= data.length;
         continue;
+      }
+      if (item.kind === 'entries') {
+        entries += frames.length;
+        for (const data of frames) entryBytes += data.length;
       }
       for (const data of frames) {
         if (!batches || (item.kind === 'frame' && !item.mayJoin)) {
@@ -103,6 +111,10 @@ export function createOutbox(options: OutboxOptions): Outbox {
     }
     leave();
     stream.uncork();
+    if (entries === 0) return;
+    // Once a write, not once an entry: counting must not be what delivery costs.
+    meter.count('homing_delivered_entries_total', {}, entries);
+    meter.count('homing_delivered_bytes_total', {}, entryBytes);
   }
 
   function sendJoined(parts: readonly Buffer[]): void {

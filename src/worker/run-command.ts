@@ -60,9 +60,9 @@ export async function runCommand(
     if (ending !== 'claim_lost') run.publisher.add({ type: 'ended', outcome: run.outcomeOf(ending) });
     published = await run.publisher.done;
     log.info({ published, ...(ending === 'claim_lost' ? {} : { reason: ending.reason }) }, 'command is over');
-    ports.meter.count('homing_commands_ended_total', {
-      reason: ending === 'claim_lost' ? 'claim_lost' : ending.reason,
-    });
+    if (ending === 'claim_lost') ports.meter.count('homing_claims_lost_total');
+    else ports.meter.count('homing_commands_ended_total', { reason: ending.reason });
+    ports.meter.observe('homing_command_wait_seconds', Math.max(0, claim.startedAt - claim.createdAt) / 1_000);
     // A command that was abandoned stays listed: the reconciler looks after it.
     if (!control.abandoned.aborted) await forget(ports, options, commandId, log);
   } finally {

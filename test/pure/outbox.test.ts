@@ -16,6 +16,7 @@ function setUp(options: { limitBytes?: number; permits?: (address: Address) => b
   } as unknown as WebSocket;
   const stream = { cork() {}, uncork() {} } as unknown as Socket;
   const outbox = createOutbox({
+    meter: { count() {}, gauge() {}, observe() {} },
     socket,
     stream,
     limitBytes: options.limitBytes ?? 1_000,
