@@ -4,6 +4,9 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
+    // Minutes long, and each guard has a quicker twin in test/contracts/fences: `npm run test:long` runs these.
+    exclude:
+      process.env.HOMING_TEST_LONG === undefined ? ['**/node_modules/**', 'test/long/**'] : ['**/node_modules/**'],
     pool: 'forks',
     maxWorkers: 2,
     testTimeout: 30_000,
