@@ -140,7 +140,9 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
 
   let changed: Promise<void> | undefined;
   function serverChanged(): void {
-    changed ??= sayAllAgain().finally(() => {
+    // One at a time; a change while it says everything is seen by what it says next.
+    if (changed !== undefined) return;
+    changed = sayAllAgain().finally(() => {
       changed = undefined;
     });
   }
