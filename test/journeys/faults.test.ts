@@ -52,7 +52,7 @@ describe(`random faults for ${SECONDS} s, seed ${SEED}`, () => {
       });
       const load = createFaultLoad(world, seeded.fork('load'), {
         tabs: SIZE.tabs,
-        commandsEach: 2,
+        commands: 16,
         conversations: LONG ? 3 : 2,
         folder,
       });

@@ -75,8 +75,8 @@ export interface FaultLoad {
 
 export interface LoadOptions {
   readonly tabs: number;
-  /** Commands of one application at a time. */
-  readonly commandsEach: number;
+  /** Commands under way at a time, of all together: what does not end here is not added to. */
+  readonly commands: number;
   readonly conversations: number;
   /** Where programs write that they were started. */
   readonly folder: string;
@@ -90,6 +90,9 @@ export function createFaultLoad(world: FaultWorld, seeded: Seeded, options: Load
   const newest = new Map<string, number>();
   let stopping = false;
   let labels = 0;
+  let ended = 0;
+  /** Asked for and, as far as is known, never taken. */
+  let refused = 0;
 
   function note(app: Application, commandId: string, entry: Seen): void {
     const list = app.seen.get(commandId) ?? [];
@@ -97,6 +100,7 @@ export function createFaultLoad(world: FaultWorld, seeded: Seeded, options: Load
     list.push(entry);
     if (entry.view) return;
     const ts = entry.type === 'ended' ? Number.POSITIVE_INFINITY : entry.ts;
+    if (entry.type === 'ended' && newest.get(commandId) !== ts) ended += 1;
     newest.set(commandId, Math.max(newest.get(commandId) ?? 0, ts));
   }
 
@@ -128,11 +132,11 @@ export function createFaultLoad(world: FaultWorld, seeded: Seeded, options: Load
         continue;
       }
       const action = chance.weighted({ run: 10, backend: 2, reload: 2, kill: 1, close: 1 });
-      const busy = [...app.seen.keys()].filter((id) => newest.get(id) !== Number.POSITIVE_INFINITY);
+      const mayRun = asked.size - ended - refused < options.commands;
       try {
-        if (action === 'run' && busy.length < options.commandsEach) void app.run(program(app, chance)).catch(() => {});
-        if (action === 'backend' && busy.length < options.commandsEach) void submit(app, program(app, chance), chance);
-        if (action === 'kill' && busy.length > 1) void kill(app, chance.pick(busy));
+        if (action === 'run' && mayRun) void app.run(program(app, chance)).catch(() => void refused++);
+        if (action === 'backend' && mayRun) void submit(app, program(app, chance), chance);
+        if (action === 'kill') void kill(app, chance);
         if (action === 'reload') await app.reload();
         if (action === 'close') {
           await app.close();
@@ -144,8 +148,11 @@ export function createFaultLoad(world: FaultWorld, seeded: Seeded, options: Load
     }
   }
 
-  async function kill(app: Application, commandId: string): Promise<void> {
-    // Asked before it is answered: the answer may get lost.
+  async function kill(app: Application, chance: Seeded): Promise<void> {
+    const busy = [...app.seen.keys()].filter((id) => newest.get(id) !== Number.POSITIVE_INFINITY);
+    if (busy.length === 0) return;
+    const commandId = chance.pick(busy);
+    // Noted before it is answered: the answer may get lost.
     const label = labelOf(app.seen.get(commandId) ?? []);
     const command = label === undefined ? undefined : asked.get(label);
     if (command === undefined) return;
@@ -168,9 +175,11 @@ export function createFaultLoad(world: FaultWorld, seeded: Seeded, options: Load
         })
         .then((answer) => answer.status)
         .catch(() => 0);
-      if (status !== 0 && status < 500) return;
+      if (status === 202) return;
+      if (status !== 0 && status < 500) break;
       await sleep(chance.between(50, 500));
     }
+    refused += 1;
   }
 
   async function openApplication(lane: number, chance: Seeded): Promise<Application> {
