@@ -85,13 +85,14 @@ const chance: Chance = { bytes: (size) => randomBytes(size), random: Math.random
 export function startNode(settings: Settings, surroundings: NodeSurroundings): Promise<Part<NodePartFacts>> {
   const { log, drainAsked } = surroundings;
   return assemble(async (closers) => {
+    // Only here: a worker has no use for a web server and pages for operators, and does without their memory. Before there are
+    // connections, which would go unheard meanwhile.
+    const { createGateway } = await import('./gateway/gateway.js');
+    const { openOperators } = await import('./ops/operators.js');
     const nodeId = makeNodeId(chance.bytes(16));
     const core = await openCore(settings, nodeId, log.child({ nodeId }), closers);
     const { sessions, commands, feed, bus, presence, reassertion, queue, meter } = core;
     const allowed = parseAllowList(settings.HOMING_WEBHOOK_ALLOW ?? '');
-    // Only here: a worker has no use for a web server and pages for operators, and does without their memory.
-    const { createGateway } = await import('./gateway/gateway.js');
-    const { openOperators } = await import('./ops/operators.js');
     const operators = openOperators({ ...core, log, chance });
     closers.add(() => operators.close());
     const gateway = createGateway(

@@ -1,4 +1,5 @@
 /** What is found out about a Redis, on every way to deploy one. */
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { judgeRedis } from '../../src/domain/redis-health.js';
 import { parseRedisUrl } from '../../src/redis/connections.js';
@@ -48,6 +49,17 @@ describe('on one server', () => {
       ...{ version: 'ok', eviction: 'fail', persistence: 'fail', 'output buffers': 'warn' },
       ...{ replicas: 'ok', 'pub/sub': 'ok', memory: 'ok', clock: 'ok' },
     });
+  });
+
+  it('nothing is wrong with what docker-compose.yml starts, but that it has no replica', async () => {
+    const file = readFileSync(new URL('../../deploy/redis.conf', import.meta.url), 'utf8');
+    const config = file.split('\n').filter((line) => line !== '' && !/^(#|dir )/.test(line));
+    await using redis = await startRedis({ config });
+    const { facts } = await inspect(redis.url);
+    const elsewhere = { ...facts, servers: facts.servers.map((server) => ({ ...server, local: false })) };
+    expect(judgeRedis(elsewhere).filter(({ level }) => level !== 'ok')).toMatchObject([
+      { check: 'replicas', level: 'warn' },
+    ]);
   });
 
   it('a user who may not publish is told, and so is one who may not read the configuration', async () => {
