@@ -2,8 +2,7 @@
  * Where a worker puts its commands: the strongest containment that was seen to work on this host (CO4), never one that is only
  * believed to. The level is told to everyone; it is never lowered in silence.
  */
-import { access, chmod, constants, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { access, constants, rm } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import type { Log } from '../domain/ports.js';
 import { SANDBOX_PROFILES, type SandboxProfile } from '../domain/sandbox.js';
@@ -13,6 +12,7 @@ import { createLifeline, type Lifeline } from './containment-lifeline.js';
 import { probeRoom } from './containment-probe.js';
 import { makeRoom, type Room, type RoomRecipe } from './containment-room.js';
 import { type Mark, ownMark, sweepLeftovers } from './containment-sweep.js';
+import { makeHostFolder } from './host-folder.js';
 import { type ProcessTree, sendSignal } from './process-tree.js';
 import type { RunAs } from './run-as.js';
 import { type SandboxTools, sandboxRecipe } from './sandbox.js';
@@ -108,9 +108,8 @@ interface Found {
 async function assemble({ mark, log, recipe, sandbox, setpriv, runAs }: Found): Promise<Containment> {
   const env = { [mark.name]: mark.value };
   const lifeline = recipe === undefined ? createLifeline(`${mark.name}=${mark.value}`, log) : undefined;
-  const inputs = await mkdtemp(join(tmpdir(), 'homing-inputs-'));
   // Names in it mean something only to who was told them; each is in a folder of its own.
-  await chmod(inputs, 0o711);
+  const inputs = await makeHostFolder('inputs', 0o711);
   const recipeOf = (profile: SandboxProfile, cwd: string, of: SandboxTools) =>
     sandboxRecipe(profile, { cwd, visible: [inputs] }, of, runAs?.options);
   // After everything that needs the worker's own rights.

@@ -1,7 +1,7 @@
 /** The program `homing` as commands find it: a folder for their PATH that lives as long as the worker. */
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { makeHostFolder } from './host-folder.js';
 
 export interface Shim {
   readonly folder: string;
@@ -10,8 +10,7 @@ export interface Shim {
 
 /** @param program what to execute, and its first arguments */
 export async function createShim(program: readonly string[]): Promise<Shim> {
-  const folder = await mkdtemp(join(tmpdir(), 'homing-bin-'));
-  await chmod(folder, 0o755); // Commands may run as another user.
+  const folder = await makeHostFolder('bin', 0o755); // Commands may run as another user.
   const quoted = program.map((part) => `'${part.replaceAll("'", "'\\''")}'`).join(' ');
   await writeFile(join(folder, 'homing'), `#!/bin/sh\nexec ${quoted} "$@"\n`, { mode: 0o755 });
   return { folder, close: () => rm(folder, { recursive: true, force: true }) };
