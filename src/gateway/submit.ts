@@ -26,7 +26,7 @@ export interface SubmitPorts extends Pick<GatewayPorts, 'log' | 'meter' | 'chanc
   readonly allowWebhook?: GatewayPorts['allowWebhook'];
 }
 
-/** A queued command is looked at by the reconciler for the first time after this and its own delay. */
+/** A queued command is looked at for the first time after this and its own delay, or when it may wait no longer. */
 const FIRST_CHECK_MS = 5_000;
 
 /** JSON with sorted keys, so that equal values have equal texts. */
@@ -137,7 +137,8 @@ export async function submitCommand(
   const delayMs = spec.delayMs ?? 0;
   // Intent before record: should this process die after the submit, the reconciler adds the job (S2, Q1). Both leave on
   // one socket in this order, so nothing is won by waiting for the first answer.
-  const intent = presence.noteDue(`queued:${commandId}`, delayMs + FIRST_CHECK_MS);
+  const firstCheckMs = Math.min(FIRST_CHECK_MS, spec.timeouts.queueMs ?? FIRST_CHECK_MS);
+  const intent = presence.noteDue(`queued:${commandId}`, delayMs + firstCheckMs);
   intent.catch(() => {}); // Asked below, where it matters.
   const result = await commands.submit({
     ...place,

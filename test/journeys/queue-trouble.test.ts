@@ -103,8 +103,10 @@ describe('queue trouble', () => {
   it('[CO8] a command of a pool without a worker ends as expired after its queueMs, once, and its job goes', async () => {
     const tab = await cluster.tab(0, { token: cluster.token({ pools: ['default', 'gpu'] }) });
     const commandId = await tab.run({ argv: ['/bin/true'], pool: 'gpu', timeouts: { queueMs: 1_200 } });
+    const askedMs = performance.now();
     const ended = await tab.ended(commandId);
     expect(ended.params.outcome).toMatchObject({ reason: 'expired', code: null });
+    expect(ended.timeMs - askedMs).toBeLessThan(4_500);
     expectComplete(tab, commandId);
     const gpu = new Queue('gpu', { connection: connection as never, prefix: `{${cluster.prefix}:gpu}` });
     await until('its job gone', async () => (await gpu.getJob(commandId)) === undefined);
