@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Settings } from './config.js';
 import type { Chance, EventBus, Log } from './domain/ports.js';
+import { createTurns, withTurns } from './domain/turns.js';
 import { withWebhookIntent } from './domain/webhook-intent.js';
 import { createMeter } from './ops/meter.js';
 import { createPatterns } from './ops/patterns.js';
@@ -30,6 +31,7 @@ import { createRelief } from './redis/relief.js';
 import { createScripts, scriptText } from './redis/scripts.js';
 import { createSessionDirectory } from './redis/session-directory.js';
 import { redisTargets, requireRedis } from './redis/targets.js';
+import { createTenantPlaces } from './redis/tenant-places.js';
 import { createDelivery } from './webhook/deliver.js';
 import { openHost } from './worker/host.js';
 import { createShim } from './worker/shim.js';
@@ -305,8 +307,17 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     logLastBytes: settings.HOMING_LOG_LAST_BYTES,
     claimLane,
     relief,
+    // 0: no limit.
+    limits: {
+      session: settings.HOMING_MAX_RUNNING_PER_SESSION || undefined,
+      tenant: settings.HOMING_MAX_RUNNING || undefined,
+    },
   });
-  const commands = withWebhookIntent(stored, presence);
+  const queue = createQueueProducer({ redis: producing, keys, log });
+  closers.add(() => queue.close());
+  const places = createTenantPlaces({ keys, scripts, staleMs: leaseMs });
+  const turns = createTurns({ store: stored, places, queue, log });
+  const commands = withTurns(withWebhookIntent(stored, presence), turns, log);
   const feed = createCommandFeed({ redis, keys });
   const reassertion = createReassertion({ redis, keys, scripts, presence });
   const subscriber = connect('subscriber');
@@ -314,8 +325,6 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   closers.add(() => bus.close());
   const webhooks = createWebhookQueue({ redis: producing, keys, log });
   closers.add(() => webhooks.close());
-  const queue = createQueueProducer({ redis: producing, keys, log });
-  closers.add(() => queue.close());
   return {
     ...{
       redis,
@@ -331,6 +340,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
       relief,
       bus,
       queue,
+      turns,
       webhooks,
       connect,
     },
@@ -376,13 +386,14 @@ function startReconciler(
   closers: Closers,
   serverChanged: () => void,
 ): void {
-  const { sessions, commands, presence, queue, webhooks, relief, log, meter } = core;
+  const { sessions, commands, presence, queue, turns, webhooks, relief, log, meter } = core;
   const reconciler = createReconciler(
     {
       sessions,
       commands,
       presence,
       queue,
+      turns,
       webhooks,
       log,
       meter,

@@ -78,6 +78,12 @@ export const settingsSchema = z.object({
   HOMING_OUTPUT_BYTES_PER_SEC: bytes(8 * 1024 * 1024).describe('Output of one command published per second'),
   HOMING_OUTBOX_BYTES: bytes(1024 * 1024, 65_536).describe('Bytes waiting for one connection'),
   HOMING_MAX_FRAME_BYTES: bytes(64 * 1024).describe('Largest inbound frame'),
+  HOMING_MAX_RUNNING: count(0).describe(
+    'Commands of one tenant on their way to a worker or running at the same time; 0: no limit',
+  ),
+  HOMING_MAX_RUNNING_PER_SESSION: count(0).describe(
+    'Commands of one session on their way to a worker or running at the same time; 0: no limit',
+  ),
   HOMING_POOL: poolName.default('default').describe('Pool whose queue a worker serves'),
   HOMING_CONCURRENCY: count(8, 1).describe('Commands a worker runs at the same time'),
   HOMING_CONTAINMENT: z

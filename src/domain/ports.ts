@@ -146,6 +146,31 @@ export type SubmitOrigin =
   /** From inside a running command of the same principal: origin and first owner are the parent's (OW10). */
   | { readonly type: 'inherited'; readonly parentCommandId: CommandId };
 
+/** What holds a queued command back: its delay, or a limit of its origin session or of its tenant. */
+export type Held = 'delayed' | 'session' | 'tenant';
+
+/** A command whose turn has come; `tenant`: it needs a place of its tenant as well. */
+export interface Turn {
+  readonly commandId: CommandId;
+  readonly held?: 'tenant' | undefined;
+}
+
+/** A command with limits is over. */
+export interface Left {
+  readonly tenant: string;
+  /** Most commands of the tenant, if it has a limit. */
+  readonly tenantLimit?: number;
+  readonly turns: readonly Turn[];
+}
+
+export type TurnAnswer = {
+  readonly state: 'queued' | 'running' | 'ended' | 'missing';
+  readonly held?: Held;
+  /** Of one that is delayed: until it lines up. */
+  readonly waitMs: number;
+  readonly turns: readonly Turn[];
+};
+
 export interface SubmitRequest extends Place {
   readonly commandId: CommandId;
   readonly spec: CommandSpec;
@@ -165,6 +190,10 @@ export type SubmitResult =
       readonly originSessionId: SessionId | null;
       readonly rev: number;
       readonly repeated: boolean;
+      /** Why it has no job yet: its turn has not come. */
+      readonly held?: Held;
+      /** Whose turn has come with it; for who decorates the store. */
+      readonly turns?: readonly Turn[];
     }
   /** Commands that start commands have a bound. */
   | { readonly type: 'too_deep' }
@@ -201,7 +230,7 @@ export type ClaimResult =
       readonly kill?: KillRequest;
     }
   /** Somebody else's, or over, or never was: do not spawn. */
-  | { readonly type: 'refused'; readonly state: 'running' | 'ended' | 'missing' };
+  | { readonly type: 'refused'; readonly state: 'running' | 'ended' | 'missing' | 'held' };
 
 export interface AppendRequest {
   readonly commandId: CommandId;
@@ -215,7 +244,8 @@ export interface AppendRequest {
 }
 
 export type AppendResult =
-  | { readonly type: 'appended'; readonly headSeq: number }
+  /** `left` with the end of a command that has limits. */
+  | { readonly type: 'appended'; readonly headSeq: number; readonly left?: Left }
   /** The log ends before the first entry sent: rewind to `headSeq + 1` and send again. */
   | { readonly type: 'behind'; readonly headSeq: number }
   /** Nothing appended: the owner is this one, repeat. */
@@ -275,7 +305,7 @@ export type StdinPage =
   | ({ readonly type: 'page'; readonly chunks: readonly Uint8Array[] } & InputState)
   | { readonly type: 'claim_lost' };
 
-export type EndWithoutWorkerResult = { readonly type: 'ended' } | { readonly type: 'refused' };
+export type EndWithoutWorkerResult = { readonly type: 'ended'; readonly left?: Left } | { readonly type: 'refused' };
 
 /** Who reads a log. An owner's read is refused unless session, attachment and ownership hold in the same script. */
 export type Reader =
@@ -307,6 +337,8 @@ export interface CommandRecord extends Place {
   readonly delayMs: number;
   /** How long it may wait after its delay, where it says so itself. */
   readonly queueMs?: number;
+  /** Of a command with limits: its place in line, lowest first, and most commands of its tenant. */
+  readonly line?: { readonly order: number; readonly tenantLimit?: number };
   readonly kill?: KillRequest;
   /** Address that is told of its end. */
   readonly webhook?: string;
@@ -344,6 +376,8 @@ export interface CommandStore {
     reason: EndReason,
     error: string,
   ): Promise<EndWithoutWorkerResult>;
+  /** Looks at a command with limits, and lets those take their turn whose turn has come. `place`: its tenant has one for it. */
+  turn(commandId: CommandId, event: 'ask' | 'place'): Promise<TurnAnswer>;
   /** Adds to the stdin of a command, queued or running, and nudges its worker. An exact repeat changes nothing. */
   write(request: WriteRequest): Promise<WriteResult>;
   /** Stores the size of a command's terminal and nudges its worker. */
@@ -383,6 +417,22 @@ export interface CommandStore {
   expire(
     commandId: CommandId,
   ): Promise<{ readonly type: 'expired' } | { readonly type: 'refused'; readonly dueInMs: number }>;
+}
+
+// -------------------------------------------------------------------------------------------------------------- turns
+
+/** Places that a tenant's commands share over all its conversations. Each call may be repeated. */
+export interface TenantPlaces {
+  /** Takes a place, or waits in line for one. `stale`: holders to look at, since somebody waits and nobody has for long. */
+  take(
+    tenant: string,
+    commandId: CommandId,
+    line: { readonly order: number; readonly tenantLimit: number },
+  ): Promise<{ readonly given: readonly CommandId[]; readonly stale: readonly CommandId[] }>;
+  /** Gives a place back, or leaves the line. Returns who has one now instead. */
+  free(tenant: string, commandId: CommandId, tenantLimit: number): Promise<readonly CommandId[]>;
+  /** A holder that was looked at needs it. */
+  seen(tenant: string, commandId: CommandId): Promise<void>;
 }
 
 // ------------------------------------------------------------------------------------------------------------- relief

@@ -163,7 +163,11 @@ export async function submitCommand(
       break;
   }
   meter.count('homing_submits_total', { repeated: String(result.repeated) });
-  if (result.state === 'queued') {
+  if (result.held !== undefined) {
+    // Without a job until its turn: the intent is what it is found by.
+    await intent;
+    if (result.held === 'delayed') await presence.noteDue(`queued:${commandId}`, delayMs);
+  } else if (result.state === 'queued') {
     const { ownerSessionId, originSessionId } = result;
     const job = describeJob({ commandId, place, spec, originSessionId, ownerSessionId });
     try {

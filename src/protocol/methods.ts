@@ -234,6 +234,8 @@ export interface CommandSnapshot {
   readonly ackedSeq: number;
   readonly outputBytes: number;
   readonly position?: number;
+  /** What holds a queued command back. */
+  readonly held?: 'delayed' | 'session' | 'tenant';
   readonly workerId?: string;
   readonly containment?: string;
   readonly outcome?: import('./entries.js').Outcome;

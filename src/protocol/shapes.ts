@@ -65,6 +65,10 @@ export const snapshotShape = z
     ackedSeq: seq.describe('the highest seq that its owner acknowledged'),
     outputBytes: z.int().min(0),
     position: z.int().optional(),
+    held: z
+      .enum(['delayed', 'session', 'tenant'])
+      .optional()
+      .describe('what holds a queued command back: its delay, or a limit of its session or tenant'),
     workerId: id.optional(),
     containment: z.string().optional(),
     outcome: outcomeShape.optional(),

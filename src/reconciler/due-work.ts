@@ -85,6 +85,8 @@ async function checkQueued(
     await queue.remove(pool, commandId);
     return undefined;
   }
+  const turn = record.line === undefined ? undefined : await ports.turns?.ask(commandId);
+  if (turn?.ready === false) return Math.min(options.leaseMs, leftMs, turn.waitMs ?? leftMs);
   await ensureJob(ports, record, commandId, redisNowMs);
   log.debug({ commandId }, 'a queued command waits for a worker');
   return Math.min(options.leaseMs, leftMs);
@@ -99,7 +101,8 @@ async function ensureJob(ports: ReconcilerPorts, record: CommandRecord, commandI
   if (state === 'finished') await queue.remove(pool, commandId);
   await queue.add(pool, jobOf(record, record.snapshot), {
     priority: record.priority,
-    delayMs: Math.max(0, createdAt + record.delayMs - redisNowMs),
+    // With a limit the delay is over when its turn has come.
+    delayMs: record.line === undefined ? Math.max(0, createdAt + record.delayMs - redisNowMs) : 0,
   });
   meter.count('homing_reconciler_actions_total', { action: 'requeued' });
   log.warn({ commandId, state }, 'added the missing job of a queued command');

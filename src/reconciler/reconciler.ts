@@ -23,6 +23,7 @@ import type {
   SessionDirectory,
   WebhookQueue,
 } from '../domain/ports.js';
+import type { Turns } from '../domain/turns.js';
 import { AppError, messageOf } from '../errors.js';
 import type { NodeId, WorkerId } from '../protocol/ids.js';
 import { buryNode, buryWorker } from './burial.js';
@@ -34,6 +35,8 @@ export interface ReconcilerPorts {
   readonly presence: Presence;
   readonly queue: QueueProducer;
   readonly webhooks: Pick<WebhookQueue, 'add'>;
+  /** Lets commands that a limit holds back take their turns. */
+  readonly turns?: Pick<Turns, 'ask'>;
   readonly log: Log;
   readonly meter: Meter;
   readonly chance: Chance;
@@ -87,7 +90,10 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
     const noted = noteClocks(clocks, await presence.serverClocks(), nowMs());
     clocks = noted.clocks;
     if (noted.stepped) {
-      log.warn({ byMs: Math.round(clocks.steps.at(-1)?.byMs ?? 0) }, 'the clock of Redis was set, nobody is judged yet');
+      log.warn(
+        { byMs: Math.round(clocks.steps.at(-1)?.byMs ?? 0) },
+        'the clock of Redis was set, nobody is judged yet',
+      );
       health = { ...health, judgeFromMs: nowMs() + Math.max(options.leaseMs, options.graceMs) };
     }
     nodes = observe(nodes, await presence.nodes(), nowMs());

@@ -8,17 +8,23 @@ import type {
   AppendResult,
   Chance,
   ClaimResult,
+  CommandRecord,
   CommandStore,
+  Held,
   KillResult,
+  Left,
   LogPage,
   Presence,
   Relief,
   ResizeResult,
   StdinPage,
   SubmitResult,
+  Turn,
+  TurnAnswer,
   WriteResult,
   Writer,
 } from '../domain/ports.js';
+import { AppError } from '../errors.js';
 import {
   type EndReason,
   type EntryLetter,
@@ -30,7 +36,6 @@ import {
 import { type CommandId, makeClaimId, parseCommandId, type SessionId, type Tag, tagOf } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { CommandSnapshot, CommandSpec } from '../protocol/methods.js';
-import { AppError } from '../errors.js';
 import type { ClaimLane } from './claim-lane.js';
 import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
@@ -62,10 +67,24 @@ export interface CommandStoreOptions {
   readonly claimLane?: ClaimLane | undefined;
   /** Refuses new commands while Redis is nearly full (O2). */
   readonly relief?: Pick<Relief, 'isTight'> | undefined;
+  /** Most commands on their way at the same time, of a session and of a tenant; none: no limit. */
+  readonly limits?: { readonly session?: number | undefined; readonly tenant?: number | undefined };
 }
 
 export function createCommandStore(options: CommandStoreOptions): CommandStore {
-  const { redis, keys, scripts, presence, chance, retentionMs, logFirstBytes, logLastBytes, claimLane, relief } = options;
+  const {
+    redis,
+    keys,
+    scripts,
+    presence,
+    chance,
+    retentionMs,
+    logFirstBytes,
+    logLastBytes,
+    claimLane,
+    relief,
+    limits,
+  } = options;
   const prefixOf = (id: CommandId) => keys.tagPrefix(tagOf(id));
 
   /** Keys and the shared tail of arguments of the scripts that append; see scripts/_append.lua. */
@@ -185,12 +204,16 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
           request.spec.detached ? 1 : 0,
           LIMITS.maxDepth,
           request.sealedSecrets ?? '',
+          limits?.session ?? '',
+          limits?.tenant ?? '',
+          request.spec.priority,
+          request.spec.delayMs ?? 0,
         ],
       )) as
-        | ['accepted', CommandSnapshot['state'], SessionId | '', number, number, SessionId | '']
+        | ['accepted', CommandSnapshot['state'], SessionId | '', number, number, SessionId | '', Held | '', ...string[]]
         | ['conflict' | 'origin_unknown' | 'superseded' | 'too_deep'];
       if (answer[0] !== 'accepted') return { type: answer[0] } as SubmitResult;
-      const [type, state, owner, rev, repeated, first] = answer;
+      const [type, state, owner, rev, repeated, first, held, ...turns] = answer;
       return {
         type,
         state,
@@ -198,6 +221,8 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         originSessionId: first === '' ? null : first,
         rev,
         repeated: repeated === 1,
+        ...(held === '' ? {} : { held }),
+        ...(turns.length === 0 ? {} : { turns: readTurns(turns) }),
       };
     },
 
@@ -205,7 +230,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       const args = [claimId, workerId, containment, tokenHash];
       const key = keys.command(commandId);
       const answer = (await (claimLane?.run(key, args) ?? scripts.run('claim', [key], args))) as
-        | ['refused', 'running' | 'ended' | 'missing']
+        | ['refused', 'running' | 'ended' | 'missing' | 'held']
         | [
             'claimed',
             string,
@@ -267,9 +292,12 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
               [...appendTo, keys.trace(commandId), keys.input(commandId)],
               [commandId, claimId, JSON.stringify(outcome), retentionMs, ...tail],
             ),
-          ))) as ['appended' | 'behind', number] | ['owner', SessionId | ''] | ['claim_lost'];
+          ))) as ['appended', number, ...string[]] | ['behind', number] | ['owner', SessionId | ''] | ['claim_lost'];
       switch (answer[0]) {
-        case 'appended':
+        case 'appended': {
+          const [type, headSeq, ...left] = answer;
+          return { type, headSeq, ...readLeft(left) };
+        }
         case 'behind':
           return { type: answer[0], headSeq: answer[1] };
         case 'owner':
@@ -320,6 +348,15 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         : { type: answer[0] };
     },
 
+    async turn(commandId, event) {
+      const [state, held, waitMs, ...turns] = (await scripts.run(
+        'turn',
+        [keys.command(commandId)],
+        [prefixOf(commandId), commandId, event],
+      )) as [TurnAnswer['state'], Held | '', number, ...string[]];
+      return { state, ...(held === '' ? {} : { held }), waitMs, turns: readTurns(turns) };
+    },
+
     async write({ commandId, writer, offset, bytes, eof }): Promise<WriteResult> {
       const answer = (await scripts.run(
         'write',
@@ -365,8 +402,9 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
             retentionMs,
             ...appendArgs(owner, [entry]),
           ],
-        )) as ['ended' | 'refused'] | ['head' | 'owner', unknown];
-        if (answer[0] === 'ended' || answer[0] === 'refused') return { type: answer[0] };
+        )) as ['ended', ...string[]] | ['refused'] | ['head' | 'owner', unknown];
+        if (answer[0] === 'refused') return { type: 'refused' };
+        if (answer[0] === 'ended') return { type: 'ended', ...readLeft(answer.slice(1) as string[]) };
         // An entry or a move came between the reading and the script: compose the end anew.
       }
     },
@@ -418,6 +456,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         priority: spec.priority,
         delayMs: spec.delayMs ?? 0,
         ...(spec.timeouts.queueMs === undefined ? {} : { queueMs: spec.timeouts.queueMs }),
+        ...readLine(hash),
         ...(kill === undefined ? {} : { kill }),
         ...(spec.notify?.webhook === undefined ? {} : { webhook: spec.notify.webhook }),
       };
@@ -483,6 +522,23 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       return dueInMs === 0 ? { type: 'expired' } : { type: 'refused', dueInMs };
     },
   };
+}
+
+/** Pairs of id and what holds it; see scripts/_turns.lua. */
+const readTurns = (flat: readonly string[]): Turn[] =>
+  Array.from({ length: flat.length / 2 }, (_, n) => ({
+    commandId: flat[2 * n] as CommandId,
+    ...(flat[2 * n + 1] === 'tenant' ? { held: 'tenant' as const } : {}),
+  }));
+
+function readLeft([tenant, limit, ...turns]: readonly string[]): { left?: Left } {
+  if (tenant === undefined) return {};
+  return { left: { tenant, ...(limit ? { tenantLimit: Number(limit) } : {}), turns: readTurns(turns) } };
+}
+
+function readLine({ order, tlim }: Readonly<Record<string, string>>): Pick<CommandRecord, 'line'> {
+  if (order === undefined) return {};
+  return { line: { order: Number(order), ...(tlim ? { tenantLimit: Number(tlim) } : {}) } };
 }
 
 /** A terminal is written to like a stdin. */

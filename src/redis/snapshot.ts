@@ -46,6 +46,7 @@ export function readSnapshot(key: string, commandId: string, hash: CommandHash):
     headSeq,
     ackedSeq: Number(hash.acked),
     outputBytes: Number(hash.bytes),
+    ...(hash.state === 'queued' && hash.held ? { held: hash.held as NonNullable<CommandSnapshot['held']> } : {}),
     ...(hash.worker ? { workerId: hash.worker } : {}),
     ...(hash.containment ? { containment: hash.containment } : {}),
     ...(outcome === undefined ? {} : { outcome }),

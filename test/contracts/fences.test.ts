@@ -32,6 +32,8 @@ interface Fence {
 }
 
 const PAGE_BYTES = 10_000;
+/** For those that try a limit; the others submit one command. */
+const LIMITS = { session: 1 };
 
 /** A command of ann's that runs and has printed one line. */
 async function running(stores: Stores, spec: Parameters<typeof submit>[2] = {}) {
@@ -41,6 +43,14 @@ async function running(stores: Stores, spec: Parameters<typeof submit>[2] = {}) 
   await stores.commands.claim(commandId, claimId, newWorkerId(), 'group');
   await append(stores, tab, commandId, claimId, 1);
   return { tab, commandId, claimId };
+}
+
+/** The second command of a session that may run one. */
+async function heldBack(stores: Stores) {
+  const tab = await openTab(stores);
+  await submit(stores, { tab });
+  const { commandId, answer } = await submit(stores, { tab });
+  return { commandId, held: 'held' in answer ? answer.held : undefined };
 }
 
 const append = (
@@ -278,6 +288,23 @@ const FENCES: readonly Fence[] = [
     },
   },
   {
+    fence: '_turns: places',
+    rule: 'CO11',
+    says: 'a session has no more commands on their way than its limit',
+    refused: 'session',
+    intrude: async (stores) => (await heldBack(stores)).held,
+  },
+  {
+    fence: 'claim: turn',
+    rule: 'CO11',
+    says: 'a command whose turn has not come is not started, whoever has a job for it',
+    refused: 'refused',
+    intrude: async (stores) => {
+      const { commandId } = await heldBack(stores);
+      return type(await stores.commands.claim(commandId, newClaimId(), newWorkerId(), 'group'));
+    },
+  },
+  {
     fence: 'submit: parent',
     rule: 'OW10',
     says: 'another principal does not submit from inside the command',
@@ -409,13 +436,13 @@ describe('fences', () => {
 
   describe.each(FENCES)('$fence', ({ fence, rule, says, refused, intrude }) => {
     it(`[${rule}] ${says}`, async () => {
-      await using stores = await createStores(redis.url);
+      await using stores = await createStores(redis.url, { limits: LIMITS });
       expect(await intrude(stores)).toEqual(refused);
     });
 
     it(`[${rule}] twin: with the fence taken out the intruder gets through`, async () => {
       await using scripts = await scriptsWithout(fence);
-      await using stores = await createStores(redis.url, { scriptsFolder: scripts.folder });
+      await using stores = await createStores(redis.url, { limits: LIMITS, scriptsFolder: scripts.folder });
       expect(await intrude(stores).catch((error) => error)).not.toEqual(refused);
     });
   });

@@ -52,6 +52,8 @@ export interface StoresOptions {
   readonly retentionMs?: number;
   readonly logFirstBytes?: number;
   readonly logLastBytes?: number;
+  /** Most commands on their way at the same time. */
+  readonly limits?: { readonly session?: number; readonly tenant?: number };
   /** Another folder of scripts, in which a fence was taken out. */
   readonly scriptsFolder?: URL;
 }
@@ -80,6 +82,7 @@ export async function createStores(url: string, options: StoresOptions = {}): Pr
     commands: createCommandStore({
       ...common,
       chance,
+      ...(options.limits === undefined ? {} : { limits: options.limits }),
       logFirstBytes: options.logFirstBytes ?? 1024 * 1024,
       logLastBytes: options.logLastBytes ?? 7 * 1024 * 1024,
     }),

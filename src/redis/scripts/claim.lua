@@ -2,12 +2,14 @@
 -- Queued -> running for one attempt (CO2). The same claim id again gives the same answer (F1).
 -- KEYS[1] cmd hash
 -- ARGV[1] claim id  [2] worker id  [3] containment  [4] digest of the token its process gets, or ''
+-- A command that a limit holds back has no job; one that comes all the same is refused.
 -- Returns {'claimed', spec, tenant, conversation, principal, origin, origin closed 0|1, owner, created, started, head, kill or '', sealed or ''}
---       | {'refused', state or 'missing'}
+--       | {'refused', state, 'held' or 'missing'}
 -- @include _clock.lua
-local c = redis.call('HMGET', KEYS[1], 'state', 'claim')
+local c = redis.call('HMGET', KEYS[1], 'state', 'claim', 'held')
 if not c[1] then return { 'refused', 'missing' } end
 if c[1] == 'queued' then
+  if c[3] then return { 'refused', 'held' } end -- fence: turn
   redis.call('HSET', KEYS[1], 'state', 'running', 'claim', ARGV[1], 'worker', ARGV[2], 'containment', ARGV[3], 'started', int(now_ms()), 'token', ARGV[4])
 elseif c[1] ~= 'running' or c[2] ~= ARGV[1] then
   return { 'refused', c[1] } -- fence: claim

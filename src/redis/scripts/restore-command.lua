@@ -10,12 +10,18 @@
 local prefix, cid, claim, owner = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local kept = {}
 for i = 5, #ARGV, 2 do kept[ARGV[i]] = ARGV[i + 1] end
+-- It runs, so it has its place again, whoever got it meanwhile.
+local function keep_place()
+  if (kept.lim or '') ~= '' then redis.call('SADD', prefix .. ':busy:' .. kept.origin, cid) end
+end
 local c = redis.call('HMGET', KEYS[1], 'state', 'claim', 'head')
 if c[1] then
   local head = tonumber(c[3])
   if c[2] == claim then return { c[1] == 'ended' and 'ended' or 'held', head } end
   if c[1] ~= 'queued' or not kept.worker then return { 'lost', head } end
   redis.call('HSET', KEYS[1], 'state', 'running', 'claim', claim)
+  redis.call('HDEL', KEYS[1], 'held')
+  keep_place()
   for _, field in ipairs({ 'worker', 'containment', 'started', 'token' }) do
     if kept[field] then redis.call('HSET', KEYS[1], field, kept[field]) end
   end
@@ -28,6 +34,7 @@ redis.call('DEL', KEYS[2], KEYS[3])
 for field, value in pairs(kept) do redis.call('HSET', KEYS[1], field, value) end
 redis.call('HSET', KEYS[1], 'state', 'running', 'claim', claim, 'owner', '', 'why', '', 'head', 0, 'acked', 0, 'bytes', 0,
   'fb', 0, 'fn', 0, 'lb', 0, 'ln', 0)
+keep_place()
 redis.call('ZADD', prefix .. ':cmds', 'NX', kept.created, cid)
 local state = owner ~= '' and redis.call('HGET', prefix .. ':ses:' .. owner, 'state')
 if owner ~= '' and not state then

@@ -5,16 +5,18 @@
 --      [8] 'connection' | 'named' | 'none' | 'inherited'  [9] origin session id or ''  [10] attachment id or ''
 --      [11] onOwnerGone  [12] parent command id or ''  [13] 'open' when it has a stdin, else ''
 --      [14] size of its terminal, '<cols> <rows>', or ''  [15] 1 when it outlives its parent, else 0  [16] most depth  [17] sealed secrets or ''
--- Returns {'accepted', state, owner or '', owner's rev, 1 if repeated, origin or ''} | {'conflict'} | {'origin_unknown'} | {'superseded'}
+--      [18] most commands of its session, or ''  [19] most commands of its tenant, or ''  [20] priority  [21] delay, ms
+-- Returns {'accepted', state, owner or '', owner's rev, 1 if repeated, origin or '', held or '', then as next_turns} | {'conflict'} | {'origin_unknown'} | {'superseded'}
 --       | {'too_deep'}
 -- @include _clock.lua
 -- @include _ownership.lua
+-- @include _turns.lua
 local prefix, cid, principal, origin = ARGV[1], ARGV[2], ARGV[5], ARGV[9]
-local held = redis.call('HMGET', KEYS[1], 'hash', 'state', 'owner', 'origin')
+local held = redis.call('HMGET', KEYS[1], 'hash', 'state', 'owner', 'origin', 'held')
 if held[1] then
   if held[1] ~= ARGV[7] then return { 'conflict' } end
   local rev = held[3] ~= '' and redis.call('HGET', prefix .. ':ses:' .. held[3], 'rev')
-  return { 'accepted', held[2], held[3], tonumber(rev or 0), 1, held[4] }
+  return { 'accepted', held[2], held[3], tonumber(rev or 0), 1, held[4], held[5] or '' }
 end
 local now = now_ms()
 local owner, why, closed = '', '', 0
@@ -84,4 +86,20 @@ elseif closed == 1 and ARGV[11] ~= 'adopt' then
 else
   set_aside(prefix, principal, cid, 'parked')
 end
-return { 'accepted', 'queued', owner, rev, 0, origin }
+
+-- A command that another one may be waiting for runs in that one's place: held back, it would hold itself back for ever.
+local lim = origin ~= '' and ARGV[18] or ''
+local tlim = ARGV[19]
+local answer = { 'accepted', 'queued', owner, rev, 0, origin, '' }
+if (lim == '' and tlim == '') or (parent and ARGV[15] ~= '1') then return answer end
+local order = int(tonumber(ARGV[20]) * 10000000000000 + score)
+redis.call('HSET', KEYS[1], 'lim', lim, 'tlim', tlim, 'order', order)
+if tonumber(ARGV[21]) > 0 then
+  redis.call('HSET', KEYS[1], 'held', 'delayed', 'ready', int(now + tonumber(ARGV[21])))
+  answer[7] = 'delayed'
+  return answer
+end
+local turns = line_up(prefix, cid, origin, lim, order)
+answer[7] = redis.call('HGET', KEYS[1], 'held') or ''
+for _, value in ipairs(turns) do answer[#answer + 1] = value end
+return answer
