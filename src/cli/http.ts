@@ -45,18 +45,21 @@ export async function askJson<T>(...request: Parameters<typeof ask>): Promise<T>
 export class Refusal extends CliFault {
   /** Of the contract, where it was the node that answered. */
   readonly code: string | undefined;
-  constructor(sentence: string, code?: string) {
+  /** Whether the same may be answered later: Redis is away, a balancer has no node, too many requests. */
+  readonly passing: boolean;
+  constructor(sentence: string, status: number, code?: string) {
     super(EXIT.failure, sentence);
     this.code = code;
+    this.passing = status >= 500 || status === 429;
   }
 }
 
 function refusal(text: string, status: number): Refusal {
   try {
     const { code, message } = JSON.parse(text) as { code?: string; message?: string };
-    if (message !== undefined) return new Refusal(code === undefined ? message : `${message} (${code})`, code);
+    if (message !== undefined) return new Refusal(code === undefined ? message : `${message} (${code})`, status, code);
   } catch {
     // Not JSON: something between us and the node answered.
   }
-  return new Refusal(`The node answered with status ${status}.`);
+  return new Refusal(`The node answered with status ${status}.`, status);
 }

@@ -3,7 +3,8 @@ import { Command } from 'commander';
 import { outputOf } from '../client/command-handle.js';
 import { fullJitterMs } from '../domain/backoff.js';
 import type { Entry } from '../protocol/entries.js';
-import { ask } from './http.js';
+import { CliFault } from './fault.js';
+import { ask, Refusal } from './http.js';
 import { type AddressFlags, findNode, type NodeAddress, withAddress } from './node-address.js';
 import { wholeFrom } from './options.js';
 import { say, watchPipes, write } from './output.js';
@@ -34,10 +35,28 @@ export function logsCommand(): Command {
       if (entries.length === 0 && !flags.follow) return;
       // 250 ms at least between reads that bring nothing, with jitter on top that grows to two seconds.
       if (entries.length === 0) await pause(fullJitterMs(idle, { baseMs: 250, capMs: 2_000 }, Math.random(), 250));
-      entries = await read(node, id, `fromSeq=${nextSeq}`);
+      const next = () => read(node, id, `fromSeq=${nextSeq}`);
+      entries = flags.follow ? await outlast(next, node) : await next();
       nextSeq = nextAfter(entries, nextSeq);
     }
   });
+}
+
+/** While following, a node that does not answer is asked again; what it refuses stays refused. */
+async function outlast<T>(attempt: () => Promise<T>, { url }: NodeAddress): Promise<T> {
+  let lostMs: number | undefined;
+  for (let failures = 0; ; failures += 1) {
+    try {
+      const answer = await attempt();
+      if (lostMs !== undefined) say(`Connected again after ${((performance.now() - lostMs) / 1_000).toFixed(1)} s.`);
+      return answer;
+    } catch (error) {
+      if (!(error instanceof CliFault) || (error instanceof Refusal && !error.passing)) throw error;
+      if (lostMs === undefined) say(`The connection to ${url} is lost; trying again.`);
+      lostMs ??= performance.now();
+      await pause(fullJitterMs(failures, { baseMs: 250, capMs: 5_000 }, Math.random(), 250));
+    }
+  }
 }
 
 const FIRST_TAIL_BYTES = 64 * 1024;

@@ -3,6 +3,7 @@
 import { Command, CommanderError } from 'commander';
 import { version } from '../ops/version.js';
 import { EXIT_OURS } from './arguments.js';
+import { completionCommand } from './completion.js';
 import { doctorCommand } from './doctor.js';
 import { CliFault, EXIT, faultOf } from './fault.js';
 import { gatewayCommand } from './gateway.js';
@@ -36,6 +37,7 @@ function createProgram(): Command {
     sessionsCommand(),
     tokenCommand(),
     doctorCommand(),
+    completionCommand(program),
   ];
   for (const command of commands) program.addCommand(command.copyInheritedSettings(program));
   for (const command of [program, ...commands]) command.exitOverride();

@@ -1,4 +1,4 @@
-/** Writing to the terminal: with back-pressure, in tables, and quietly gone when the reader is (`| head`). */
+/** Writing to the terminal: with back-pressure, and quietly gone when the reader is (`| head`). */
 /** Writes and waits while the reader is slow, so that nothing piles up here. */
 export function write(stream: NodeJS.WriteStream, data: string | Uint8Array): Promise<void> {
   if (stream.write(data)) return Promise.resolve();
@@ -13,6 +13,9 @@ export function write(stream: NodeJS.WriteStream, data: string | Uint8Array): Pr
 }
 
 const EVENTS = ['drain', 'error', 'close'] as const;
+
+/** Columns of the terminal in front of the person; a file or a pipe has no width. */
+export const terminalWidth = (): number => (process.stdout.isTTY ? process.stdout.columns : Number.POSITIVE_INFINITY);
 
 /** Says something to the person on stderr, away from the output. */
 export function say(sentence: string): void {
@@ -30,14 +33,6 @@ export function watchPipes(onGone: () => void = () => process.exit(0)): void {
   };
   process.stdout.on('error', handle);
   process.stderr.on('error', handle);
-}
-
-/** Columns padded to their widest cell, two spaces between; the last one is free. */
-export function table(header: readonly string[], rows: readonly (readonly string[])[]): string {
-  const all = [header, ...rows];
-  const widths = header.map((_, column) => Math.max(...all.map((row) => row[column]?.length ?? 0)));
-  const line = (row: readonly string[]) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ');
-  return all.map((row) => `${line(row).trimEnd()}\n`).join('');
 }
 
 /** `12s`, `5m`, `3h`, `2d`: how long ago, to one figure. */

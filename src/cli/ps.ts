@@ -4,8 +4,10 @@ import type { CommandSnapshot } from '../protocol/methods.js';
 import { askJson } from './http.js';
 import { type AddressFlags, findNode, withAddress } from './node-address.js';
 import { conversation } from './options.js';
-import { age, printable, table, watchPipes, write } from './output.js';
+import { age, printable, terminalWidth, watchPipes, write } from './output.js';
 import { readPages } from './pages.js';
+import { type Style, styleFor } from './style.js';
+import { table } from './table.js';
 
 interface PsFlags extends AddressFlags {
   readonly conversation: string;
@@ -45,7 +47,15 @@ export function psCommand(): Command {
       snapshot.ownerSessionId ?? '-',
       programOf(snapshot),
     ]);
-    await write(process.stdout, table(['COMMAND', 'STATE', 'AGE', 'OWNER', 'PROGRAM'], rows));
+    const style = styleFor(process.stdout, process.env);
+    const columns = [
+      { title: 'COMMAND' },
+      { title: 'STATE', paint: (state: string) => paintState(state, style) },
+      { title: 'AGE' },
+      { title: 'OWNER', dispensable: true },
+      { title: 'PROGRAM', shrinks: true },
+    ];
+    await write(process.stdout, table(columns, rows, terminalWidth()));
   });
 }
 
@@ -55,7 +65,14 @@ function stateOf({ state, outcome }: CommandSnapshot): string {
   return outcome.signal === null ? outcome.reason : `${outcome.reason} ${outcome.signal}`;
 }
 
-const WIDEST = 60;
+function paintState(state: string, style: Style): string {
+  if (state === 'running') return style.good(state);
+  if (state === 'queued') return style.risky(state);
+  return state === 'exited 0' ? style.faint(state) : style.broken(state);
+}
+
+/** More of it belongs into --json. */
+const WIDEST = 200;
 
 function programOf({ argv, script }: CommandSnapshot): string {
   const text = printable(argv?.join(' ') ?? script ?? '');

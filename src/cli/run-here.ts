@@ -163,8 +163,8 @@ function forwardSignals(handle: AttendedCommand): { readonly byThirdSignal: Prom
     void handle.kill(wish).catch(() => undefined);
     clearTimeout(reminder);
     if (name !== 'SIGINT' || !process.stderr.isTTY) return;
-    const next = asked === 1 ? 'Ctrl-C again kills it' : 'it is being killed; Ctrl-C again leaves it alone';
-    reminder = setTimeout(() => say(`The command goes on; ${next}.`), SAY_AFTER_MS);
+    const next = asked === 1 ? 'kills it at once' : 'leaves it alone';
+    reminder = setTimeout(() => say(`The command is asked to end; Ctrl-C again ${next}.`), SAY_AFTER_MS);
   };
   const names = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
   for (const name of names) process.on(name, forward);

@@ -4,8 +4,10 @@ import type { SessionSummary } from '../domain/ports.js';
 import { askJson } from './http.js';
 import { type AddressFlags, findNode, withAddress } from './node-address.js';
 import { conversation } from './options.js';
-import { age, table, watchPipes, write } from './output.js';
+import { age, terminalWidth, watchPipes, write } from './output.js';
 import { readPages } from './pages.js';
+import { styleFor } from './style.js';
+import { table } from './table.js';
 
 interface SessionsFlags extends AddressFlags {
   readonly conversation: string;
@@ -42,6 +44,14 @@ export function sessionsCommand(): Command {
       String(owned),
       nodeId || '-',
     ]);
-    await write(process.stdout, table(['SESSION', 'STATE', 'ACTIVE', 'OWNS', 'NODE'], rows));
+    const style = styleFor(process.stdout, process.env);
+    const columns = [
+      { title: 'SESSION' },
+      { title: 'STATE', paint: (state: string) => (state === 'live' ? style.good(state) : style.risky(state)) },
+      { title: 'ACTIVE' },
+      { title: 'OWNS' },
+      { title: 'NODE', dispensable: true },
+    ];
+    await write(process.stdout, table(columns, rows, terminalWidth()));
   });
 }

@@ -2,26 +2,42 @@
 
 export interface Column {
   readonly title: string;
-  /** Gives way when the table is too wide; the others keep their text. At most one of a table. */
+  /** Gives way first when the table is too wide: its text is cut. At most one of a table. */
   readonly shrinks?: boolean;
+  /** Gives way when that is not enough: it is left out. */
+  readonly dispensable?: boolean;
+  /** Puts colour on a cell, which takes no room. */
+  paint?(cell: string): string;
 }
 
 const GAP = '  ';
 /** A column that shrinks stays readable. */
-const LEAST_WIDTH = 8;
+const LEAST_WIDTH = 12;
 
 /** One line a row; columns as wide as their widest cell, two spaces between, the last one free. */
 export function table(columns: readonly Column[], rows: readonly (readonly string[])[], width: number): string {
-  const all = [columns.map(({ title }) => title), ...rows];
-  const widths = columns.map((_, at) => Math.max(...all.map((row) => columnsOf(row[at] ?? ''))));
-  const total = widths.reduce((sum, wide) => sum + wide, GAP.length * (columns.length - 1));
-  const shrinking = columns.findIndex(({ shrinks }) => shrinks === true);
-  if (total > width && shrinking >= 0) {
-    widths[shrinking] = Math.max(LEAST_WIDTH, (widths[shrinking] as number) - (total - width));
-  }
-  const line = (row: readonly string[]) =>
-    row.map((cell, at) => pad(at === shrinking ? cut(cell, widths[at] as number) : cell, widths[at] as number));
-  return all.map((row) => `${line(row).join(GAP).trimEnd()}\n`).join('');
+  const widest = columns.map(({ title }, at) =>
+    Math.max(...[title, ...rows.map((row) => row[at] ?? '')].map(columnsOf)),
+  );
+  const least = (at: number) => Math.min(widest[at] as number, columns[at]?.shrinks ? LEAST_WIDTH : Infinity);
+  const total = (shown: readonly number[], of: (at: number) => number) =>
+    shown.reduce((sum, at) => sum + of(at), GAP.length * (shown.length - 1));
+  let shown = columns.map((_, at) => at);
+  if (total(shown, least) > width) shown = shown.filter((at) => columns[at]?.dispensable !== true);
+  const excess = Math.max(0, total(shown, (at) => widest[at] as number) - width);
+  const room = (at: number) =>
+    columns[at]?.shrinks ? Math.max(least(at), (widest[at] as number) - excess) : widest[at];
+
+  const line = (row: readonly string[], isTitle: boolean) => {
+    const cells = shown.map((at, index) => {
+      const cell = cut(row[at] ?? '', room(at) as number);
+      const padding = index === shown.length - 1 ? '' : ' '.repeat(Math.max(0, (room(at) as number) - columnsOf(cell)));
+      return (isTitle ? cell : (columns[at]?.paint?.(cell) ?? cell)) + padding;
+    });
+    return `${cells.join(GAP).trimEnd()}\n`;
+  };
+  const titles = columns.map(({ title }) => title);
+  return line(titles, true) + rows.map((row) => line(row, false)).join('');
 }
 
 /** Lines of at most `width`, broken between words; a longer word stays whole. */
@@ -66,5 +82,3 @@ export function cut(text: string, width: number): string {
   }
   return `${kept}…`;
 }
-
-const pad = (text: string, width: number): string => text + ' '.repeat(Math.max(0, width - columnsOf(text)));

@@ -273,7 +273,19 @@ describe('programs that can not start', () => {
   });
 
   it('every program has a --help with an example', async () => {
-    for (const program of ['up', 'gateway', 'worker', 'run', 'ps', 'logs', 'kill', 'sessions', 'token']) {
+    for (const program of [
+      'up',
+      'gateway',
+      'worker',
+      'run',
+      'ps',
+      'logs',
+      'kill',
+      'sessions',
+      'token',
+      'doctor',
+      'completion',
+    ]) {
       const { code, stdout } = await runHoming([program, '--help'], { env: base });
       expect(code).toBe(0);
       expect(stdout).toMatch(new RegExp(`Example:\\n.*homing ${program}`));

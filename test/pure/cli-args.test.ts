@@ -3,7 +3,8 @@ import { constants } from 'node:os';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { exitStatus, parseDuration, parseEnvPair, parseSignal, parseWhole } from '../../src/cli/arguments.js';
-import { age, printable, table } from '../../src/cli/output.js';
+import { age, printable } from '../../src/cli/output.js';
+import { table } from '../../src/cli/table.js';
 import { countLines, lastLines } from '../../src/cli/tail.js';
 import { outputOf } from '../../src/client/command-handle.js';
 import type { EndReason, Entry, Outcome } from '../../src/protocol/entries.js';
@@ -81,7 +82,7 @@ describe('the exit status of run', () => {
 
 describe('tables', () => {
   it('pads all columns but the last', () => {
-    expect(table(['A', 'LONG'], [['xyz', '1']])).toBe('A    LONG\nxyz  1\n');
+    expect(table([{ title: 'A' }, { title: 'LONG' }], [['xyz', '1']], Infinity)).toBe('A    LONG\nxyz  1\n');
   });
 
   it('says how long ago in one figure', () => {
