@@ -73,6 +73,8 @@ export function createLink(options: ConnectOptions, WebSocket: WebSocketConstruc
   function apply(event: SessionEvent): void {
     const { state: next, effect } = decideNext(state, event, Math.random());
     const changed = next !== state;
+    // What means nothing in this state must not touch the attempt that is under way: nothing would begin another one.
+    if (!changed && effect.type === 'none') return;
     state = next;
     if (!isAttached(next)) drop();
     if (changed) ports.onStatus(next);

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type WebSocket, WebSocketServer } from 'ws';
-import { connect } from '../../src/client/node.js';
+import { connect, type Session } from '../../src/client/node.js';
 import { AppError } from '../../src/errors.js';
 import { claimToWrite } from '../support/log-writer.js';
 import { startTestNode, type TestNode } from '../support/node.js';
@@ -102,28 +102,82 @@ describe('a submit that is repeated', () => {
   });
 });
 
-describe('an open that the node does not hear in time', () => {
-  it('[SE3] is tried again: a slow way says nothing about the token', async () => {
+describe('a page that comes', () => {
+  /** A node that answers open by `answer`; written by hand, since a real one gives no say in its timing. */
+  async function withNode(
+    answer: (socket: WebSocket, welcome: () => void, opens: number) => void,
+    use: (url: string) => Promise<void>,
+  ): Promise<void> {
     const server = new WebSocketServer({ host: '127.0.0.1', port: 0, handleProtocols: () => 'homing.v1' });
     let opens = 0;
     server.on('connection', (socket: WebSocket) => {
       socket.on('message', (data) => {
-        const { id } = JSON.parse(data.toString());
+        const { id, method } = JSON.parse(data.toString());
+        if (method !== 'session.open' && method !== 'session.resume') return;
         opens += 1;
-        if (opens === 1) return socket.close(4501, 'no session was opened within 5000 ms');
         const result = { sessionId: 's', resumeToken: 'r', heartbeatMs: 10_000, commands: [], more: false };
-        socket.send(JSON.stringify({ jsonrpc: '2.0', id, result }));
+        answer(socket, () => socket.send(JSON.stringify({ jsonrpc: '2.0', id, result })), opens);
       });
     });
     await until('the server', () => server.address() !== null);
-    const { port } = server.address() as { port: number };
     try {
-      const session = await connect({ url: `http://127.0.0.1:${port}`, token: 't', conversation: 'c' });
-      expect([opens, session.state.state]).toEqual([2, 'live']);
-      session.leave();
+      await use(`http://127.0.0.1:${(server.address() as { port: number }).port}`);
     } finally {
       for (const socket of server.clients) socket.terminate();
       server.close();
     }
+  }
+
+  it('[SE3] tries again when the node did not hear it in time: a slow way says nothing about the token', async () => {
+    let asked = 0;
+    await withNode(
+      (socket, welcome, opens) => {
+        asked = opens;
+        if (opens === 1) socket.close(4501, 'no session was opened within 5000 ms');
+        else welcome();
+      },
+      async (url) => {
+        const session = await connect({ url, token: 't', conversation: 'c' });
+        expect([asked, session.state.state]).toEqual([2, 'live']);
+        session.leave();
+      },
+    );
+  });
+
+  it('[SE6] while its node begins to drain goes on with the attempt that is under way, and leaves when it is there', async () => {
+    await withNode(
+      (socket, welcome, opens) => {
+        const params = { reconnectWithinMs: 0 };
+        if (opens === 1) socket.send(JSON.stringify({ jsonrpc: '2.0', method: 'session.draining', params }));
+        // Later than the time to leave.
+        setTimeout(welcome, 100);
+      },
+      async (url) => {
+        const session = await connect({ url, token: 't', conversation: 'c', connectTimeoutMs: 3_000 });
+        expect(session.state.state).toBe('live');
+        session.leave();
+      },
+    );
+  });
+
+  it('[SE3] back, and is told to try again while it tries, goes on with the attempt that is under way', async () => {
+    let session: Session | undefined;
+    await withNode(
+      (socket, welcome, opens) => {
+        if (opens === 1) {
+          welcome();
+          setImmediate(() => socket.close(4001, 'the node is stopping'));
+          return;
+        }
+        session?.retry();
+        setTimeout(welcome, 100);
+      },
+      async (url) => {
+        session = await connect({ url, token: 't', conversation: 'c' });
+        await until('the loss', () => session?.state.state === 'away');
+        await until('it to be back', () => session?.state.state === 'live', 5_000);
+        session.leave();
+      },
+    );
   });
 });
