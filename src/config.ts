@@ -73,7 +73,7 @@ export const settingsSchema = z.object({
   HOMING_LOG_FIRST_BYTES: bytes(1024 * 1024).describe('First bytes of output kept of each command'),
   HOMING_LOG_LAST_BYTES: bytes(7 * 1024 * 1024).describe('Last bytes of output kept of each command'),
   HOMING_SPOOL_BYTES: bytes(32 * 1024 * 1024, 65_536).describe(
-    'Output of one command a worker holds while it can not publish',
+    'Output of one command a worker holds while it can not publish; on the disk beyond 1 MiB',
   ),
   HOMING_OUTPUT_BYTES_PER_SEC: bytes(8 * 1024 * 1024).describe('Output of one command published per second'),
   HOMING_OUTBOX_BYTES: bytes(1024 * 1024, 65_536).describe('Bytes waiting for one connection'),
