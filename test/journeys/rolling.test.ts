@@ -9,7 +9,7 @@ import { lateFaults } from '../support/recording.js';
 import { createTab } from '../support/tab.js';
 import { until, within } from '../support/wait.js';
 
-const NODES = 3;
+const NODES = 2;
 const TABS = 200;
 const DRAIN_MS = 3_000;
 /** One of so many tabs runs a command; all of them together would measure the machine and not the drain. */
