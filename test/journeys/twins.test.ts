@@ -18,7 +18,7 @@ describe('rules switched off', () => {
       without: {
         fences: ['attach: resume token', 'attach: duplicated tab', 'submit: origin', 'ack: acks only rise'],
         switches: [
-          { file: 'gateway/http-routes.js', rule: 'home.principal !== principal', off: 'false' },
+          { file: 'gateway/http-commands.js', rule: 'home.principal !== principal', off: 'false' },
           { file: 'gateway/attached-session.js', rule: 'seq <= stream.sentSeq', off: 'true' },
           { file: 'protocol/token.js', rule: 'thing.principal === claims.principal &&', off: '' },
         ],
