@@ -446,6 +446,9 @@ describe('a sandbox', () => {
 });
 
 describe.runIf(process.getuid?.() === 0)('commands as another user', () => {
+  // As text: a sandbox has a temporary folder of its own, and this checkout may be in the host's.
+  const lastWords = readFileSync(new URL('../programs/last-words.sh', import.meta.url), 'utf8');
+
   it.each([
     ['pidns', undefined],
     ['group', undefined],
@@ -459,7 +462,7 @@ describe.runIf(process.getuid?.() === 0)('commands as another user', () => {
         script('id -u; id -g; id -G; echo $HOME $USER; echo again > /dev/stdout; cat /etc/shadow'),
       );
       expect(output.toString()).toMatch(/^65534\n65534\n65534\n\/nonexistent nobody\nagain\n.*Permission denied/);
-      const killed = await begin(worker, program('last-words.sh', '1'), 'ready');
+      const killed = await begin(worker, script(`set -- 1; ${lastWords}`), 'ready');
       await killed.kill({ graceMs: 5_000 });
       expect(await killed.outcome()).toMatchObject({ reason: 'cancelled', code: 7 });
     },
