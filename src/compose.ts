@@ -132,6 +132,7 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
         jwtSecrets: present([settings.HOMING_JWT_SECRET, settings.HOMING_JWT_SECRET_PREVIOUS]),
         issuer: settings.HOMING_JWT_ISSUER,
         audience: settings.HOMING_JWT_AUDIENCE,
+        jwksUrl: settings.HOMING_JWKS_URL,
         adminToken: settings.HOMING_ADMIN_TOKEN,
         metricsToken: settings.HOMING_METRICS_TOKEN,
         publicOrigins: (settings.HOMING_PUBLIC_ORIGINS ?? '')

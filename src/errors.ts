@@ -26,6 +26,8 @@ export const ERROR_CODES = {
   LIMIT_EXCEEDED: { status: 429, retryable: true },
   RATE_LIMITED: { status: 429, retryable: true },
   REDIS_UNAVAILABLE: { status: 503, retryable: true },
+  /** The address of the public keys does not answer, and none was ever fetched. */
+  KEYS_UNAVAILABLE: { status: 503, retryable: true },
 } as const;
 
 export type ErrorCode = keyof typeof ERROR_CODES;

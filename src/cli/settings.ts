@@ -17,13 +17,14 @@ export function isLoopback(host: string): boolean {
 /** What a node needs beyond the form of its settings. */
 export function nodeFaults(settings: Settings): string[] {
   const faults: string[] = [];
-  if (settings.HOMING_JWKS_URL !== undefined) {
-    // Ignored, it would leave the door open for everybody.
-    faults.push('HOMING_JWKS_URL: this version verifies tokens with HOMING_JWT_SECRET only');
-  }
-  const open = settings.HOMING_JWT_SECRET === undefined;
+  const open = settings.HOMING_JWT_SECRET === undefined && settings.HOMING_JWKS_URL === undefined;
   if (open && !isLoopback(settings.HOMING_HOST)) {
-    faults.push(`HOMING_JWT_SECRET: is needed to listen on ${settings.HOMING_HOST}, which other machines reach`);
+    faults.push(
+      `HOMING_JWT_SECRET: this or HOMING_JWKS_URL is needed to listen on ${settings.HOMING_HOST}, which other machines reach`,
+    );
+  }
+  if (settings.HOMING_JWT_SECRET_PREVIOUS !== undefined && settings.HOMING_JWT_SECRET === undefined) {
+    faults.push('HOMING_JWT_SECRET_PREVIOUS: is for the time of a change, and needs HOMING_JWT_SECRET beside it');
   }
   if (settings.HOMING_ADMIN_TOKEN === undefined && !isLoopback(settings.HOMING_OPS_HOST)) {
     faults.push(`HOMING_ADMIN_TOKEN: is needed to listen on ${settings.HOMING_OPS_HOST}, which other machines reach`);

@@ -16,6 +16,7 @@ import { createHttpServer } from './http-server.js';
 import { guardAdmin } from './ops-guard.js';
 import { addOpsRoutes } from './ops-routes.js';
 import { BUS_DEAF_MS, BUS_SILENT_MS, type GatewayOptions, type GatewayPorts } from './options.js';
+import { createPublicKeys } from './public-keys.js';
 import { createPuller } from './puller.js';
 import { createReasserter } from './reassert.js';
 import { createSessionTable } from './session-table.js';
@@ -52,8 +53,10 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
   const nodeId = options.nodeId ?? makeNodeId(chance.bytes(16));
   const log = ports.log.child({ nodeId });
   const random = () => chance.random();
+  const publicKeys = options.jwksUrl === undefined ? undefined : createPublicKeys({ url: options.jwksUrl, log });
   const verifier = createTokenVerifier({
     secrets: options.jwtSecrets,
+    publicKeys,
     issuer: options.issuer,
     audience: options.audience,
     now,
@@ -165,11 +168,12 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
         `HOMING_JWT_SECRET: without a token setting a node listens on loopback only, not on ${options.host}`,
       );
     }
+    // Its failure is told and is no reason not to start: the first token asks again.
+    await publicKeys?.warm();
     const hasOpsToken = options.adminToken !== undefined || options.metricsToken !== undefined;
     if (!hasOpsToken && !isLoopback(options.opsHost)) {
-      log.warn(
-        { opsHost: options.opsHost },
-        'HOMING_ADMIN_TOKEN is not set: everyone who reaches it may read /metrics',
+      throw new Error(
+        `HOMING_ADMIN_TOKEN: without it the ops address listens on loopback only, not on ${options.opsHost}`,
       );
     }
     await asker.start();

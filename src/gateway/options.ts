@@ -54,10 +54,12 @@ export interface GatewayOptions {
   readonly killGraceMs: number;
   readonly outboxBytes: number;
   readonly maxFrameBytes: number;
-  /** HS256 secrets, the present one first. None: loopback only, and everybody is the principal `local`. */
+  /** HS256 secrets, the present one first. Neither these nor `jwksUrl`: loopback only, and everybody is the principal `local`. */
   readonly jwtSecrets: readonly string[];
   readonly issuer?: string | undefined;
   readonly audience?: string | undefined;
+  /** Where the public keys of an issuer are; beside the secrets, or instead of them. */
+  readonly jwksUrl?: string | undefined;
   readonly adminToken?: string | undefined;
   readonly metricsToken?: string | undefined;
   /** Origins of browsers beside this host itself. */

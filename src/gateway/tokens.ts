@@ -1,7 +1,11 @@
-/** Signs and checks tokens (HS256). The algorithm is fixed: what a token's header asks for is never believed. */
-import { errors, jwtVerify, SignJWT } from 'jose';
+/**
+ * Signs and checks tokens: HS256 with a secret, or the signature of a public key. Each kind of key has its own fixed algorithms;
+ * what a token's header asks for only chooses among these.
+ */
+import { errors, type JWTPayload, type JWTVerifyOptions, jwtVerify, SignJWT } from 'jose';
 import { AppError } from '../errors.js';
 import { ANONYMOUS, type Claims, parseClaims } from '../protocol/token.js';
+import { PUBLIC_ALGORITHMS, type PublicKeys } from './public-keys.js';
 
 /** Clocks of an issuer and a node may differ by this. */
 const CLOCK_TOLERANCE_SECONDS = 5;
@@ -43,7 +47,7 @@ export function signToken(secret: string, request: TokenRequest, nowMs: number):
 export interface TokenVerifier {
   /**
    * @param token absent only where no token is asked for
-   * @throws AppError UNAUTHENTICATED, TOKEN_EXPIRED
+   * @throws AppError UNAUTHENTICATED, TOKEN_EXPIRED, KEYS_UNAVAILABLE
    */
   verify(token: string | undefined): Promise<Claims>;
   /** No token settings: everybody on this machine is the principal `local`. */
@@ -53,29 +57,38 @@ export interface TokenVerifier {
 export interface TokenVerifierOptions {
   /** The present secret first, then those still accepted. */
   readonly secrets: readonly string[];
+  readonly publicKeys?: Pick<PublicKeys, 'keyFor'> | undefined;
   readonly issuer?: string | undefined;
   readonly audience?: string | undefined;
   now(): number;
 }
 
 export function createTokenVerifier(options: TokenVerifierOptions): TokenVerifier {
-  const { secrets, issuer, audience, now } = options;
-  const keys = secrets.map(keyOf);
+  const { secrets, publicKeys, issuer, audience, now } = options;
   const refused = () => new AppError('UNAUTHENTICATED', 'the token is missing or not valid here');
+  const demands = (algorithms: string[]): JWTVerifyOptions => ({
+    algorithms,
+    clockTolerance: CLOCK_TOLERANCE_SECONDS,
+    currentDate: new Date(now()),
+    requiredClaims: ['exp', 'sub'],
+    ...(issuer === undefined ? {} : { issuer }),
+    ...(audience === undefined ? {} : { audience }),
+  });
+  /** Every way to check a signature; the first that holds decides. */
+  const ways: ((token: string) => Promise<{ payload: JWTPayload }>)[] = secrets.map((secret) => {
+    const key = keyOf(secret);
+    return (token) => jwtVerify(token, key, demands(['HS256']));
+  });
+  if (publicKeys !== undefined) {
+    ways.push((token) => jwtVerify(token, publicKeys.keyFor, demands(PUBLIC_ALGORITHMS)));
+  }
 
   async function verify(token: string | undefined): Promise<Claims> {
-    if (keys.length === 0) return ANONYMOUS;
+    if (ways.length === 0) return ANONYMOUS;
     if (token === undefined) throw refused();
-    for (const key of keys) {
+    for (const way of ways) {
       try {
-        const { payload } = await jwtVerify(token, key, {
-          algorithms: ['HS256'],
-          clockTolerance: CLOCK_TOLERANCE_SECONDS,
-          currentDate: new Date(now()),
-          requiredClaims: ['exp', 'sub'],
-          ...(issuer === undefined ? {} : { issuer }),
-          ...(audience === undefined ? {} : { audience }),
-        });
+        const { payload } = await way(token);
         const claims = parseClaims(payload);
         if (claims === undefined) throw refused();
         return claims;
@@ -83,13 +96,13 @@ export function createTokenVerifier(options: TokenVerifierOptions): TokenVerifie
         if (error instanceof AppError) throw error;
         // Only a token whose signature held is told that it is merely too old.
         if (error instanceof errors.JWTExpired) throw new AppError('TOKEN_EXPIRED', 'the token has expired');
-        // Signed with another secret, or not a token: the next secret decides, and in the end it is refused.
+        // Signed with another key, or not a token: the next way decides, and in the end it is refused.
       }
     }
     throw refused();
   }
 
-  return { verify, anonymous: keys.length === 0 };
+  return { verify, anonymous: ways.length === 0 };
 }
 
 /** The token of an `Authorization: Bearer …` header. */

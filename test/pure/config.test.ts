@@ -127,8 +127,10 @@ describe('who may reach a node', () => {
     expect(nodeFaults(settingsOf({ HOMING_OPS_HOST: '::', HOMING_JWT_SECRET: secret }))).toHaveLength(1);
   });
 
-  it('[IS1] refuses a way to verify tokens that it does not have, instead of verifying nothing', () => {
-    expect(nodeFaults(settingsOf({ HOMING_JWKS_URL: 'https://id.example/keys' }))).toHaveLength(1);
+  it('[IS1] takes public keys for a token setting, and the secret before only beside the present one', () => {
+    const keys = { HOMING_JWKS_URL: 'https://id.example/keys' };
+    expect(nodeFaults(settingsOf({ HOMING_HOST: '0.0.0.0', ...keys }))).toEqual([]);
+    expect(nodeFaults(settingsOf({ ...keys, HOMING_JWT_SECRET_PREVIOUS: secret }))).toHaveLength(1);
   });
 
   it.each([
