@@ -25,6 +25,7 @@ import { createCommandStore } from './redis/command-store.js';
 import { createRedis, type RedisRole } from './redis/connections.js';
 import { createEventBus } from './redis/event-bus.js';
 import { createKeys } from './redis/keys.js';
+import { createLines } from './redis/lines.js';
 import { createPresence } from './redis/presence.js';
 import { createReassertion } from './redis/reassertion.js';
 import { createRelief } from './redis/relief.js';
@@ -93,7 +94,7 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
     const { openOperators } = await import('./ops/operators.js');
     const nodeId = makeNodeId(chance.bytes(16));
     const core = await openCore(settings, nodeId, log.child({ nodeId }), closers);
-    const { sessions, commands, feed, bus, presence, reassertion, queue, meter } = core;
+    const { sessions, commands, feed, bus, presence, reassertion, queue, lines, meter } = core;
     const allowed = parseAllowList(settings.HOMING_WEBHOOK_ALLOW ?? '');
     const operators = openOperators({ ...core, log, chance });
     closers.add(() => operators.close());
@@ -106,6 +107,7 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
         presence,
         reassertion,
         queue,
+        lines,
         log,
         meter,
         chance,
@@ -317,6 +319,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   const queue = createQueueProducer({ redis: producing, keys, log });
   closers.add(() => queue.close());
   const places = createTenantPlaces({ keys, scripts, staleMs: leaseMs });
+  const lines = createLines({ redis, keys, queue });
   const turns = createTurns({ store: stored, places, queue, log });
   const commands = withTurns(withWebhookIntent(stored, presence), turns, log);
   const feed = createCommandFeed({ redis, keys });
@@ -341,6 +344,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
       relief,
       bus,
       queue,
+      lines,
       turns,
       webhooks,
       connect,

@@ -59,7 +59,8 @@ export function psCommand(): Command {
   });
 }
 
-function stateOf({ state, outcome }: CommandSnapshot): string {
+function stateOf({ state, outcome, position }: CommandSnapshot): string {
+  if (state === 'queued' && position !== undefined) return `${state} ${position}`;
   if (outcome === undefined) return state;
   if (outcome.code !== null && outcome.reason === 'exited') return `exited ${outcome.code}`;
   return outcome.signal === null ? outcome.reason : `${outcome.reason} ${outcome.signal}`;
@@ -67,7 +68,7 @@ function stateOf({ state, outcome }: CommandSnapshot): string {
 
 function paintState(state: string, style: Style): string {
   if (state === 'running') return style.good(state);
-  if (state === 'queued') return style.risky(state);
+  if (state.startsWith('queued')) return style.risky(state);
   return state === 'exited 0' ? style.faint(state) : style.broken(state);
 }
 

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { Session } from '../client/index.js';
 import { connect } from '../client/node.js';
 import type { Outcome } from '../protocol/entries.js';
-import type { CommandSpecInput } from '../protocol/methods.js';
+import type { CommandSnapshot, CommandSpecInput } from '../protocol/methods.js';
 import { EXIT_OURS, exitStatus } from './arguments.js';
 import { CliFault } from './fault.js';
 import { askJson } from './http.js';
@@ -69,7 +69,8 @@ async function detach(node: NodeAddress, body: object, flags: RunFlags): Promise
 /** Started by a command: the session that asked for that one is the origin of this one too, and owns it. */
 async function followInside(node: NodeAddress, spec: CommandSpecInput, flags: RunFlags): Promise<number> {
   const { commandId } = await submitOverHttp(node, spec);
-  return attend(createViewedCommand(node, commandId), flags);
+  const ask = () => askJson<CommandSnapshot>(node, 'GET', `/v1/commands/${encodeURIComponent(commandId)}`);
+  return attend(createViewedCommand(node, commandId), flags, ask);
 }
 
 async function follow(node: NodeAddress, spec: CommandSpecInput, flags: RunFlags): Promise<number> {
@@ -78,38 +79,37 @@ async function follow(node: NodeAddress, spec: CommandSpecInput, flags: RunFlags
   const stopTelling = tellConnection(session, node.url);
   try {
     const handle = await session.run(spec);
-    const queue = tellQueue(session, handle);
-    try {
-      return await attend(handle, flags, { lost: whenClosed(session), started: queue.over });
-    } finally {
-      queue.over();
-    }
+    const { commandId } = handle;
+    const ask = async () => (await session.request('command.get', { commandId })) as CommandSnapshot;
+    return await attend(handle, flags, ask, whenClosed(session));
   } finally {
     stopTelling();
     await session.close();
   }
 }
 
-interface Attendance {
-  /** Rejects when there is no hope of an end. */
-  readonly lost?: Promise<never>;
-  /** Called with whatever shows that it runs. */
-  started?(): void;
-}
-
-/** Prints it, passes on what comes from here, and waits for its end. @returns the exit status */
-async function attend(handle: AttendedCommand, flags: RunFlags, attendance: Attendance = {}): Promise<number> {
-  const { lost, started = () => undefined } = attendance;
+/**
+ * Prints it, passes on what comes from here, and waits for its end. @returns the exit status
+ * @param ask what is known of it @param lost rejects when there is no hope of an end
+ */
+async function attend(
+  handle: AttendedCommand,
+  flags: RunFlags,
+  ask: () => Promise<Partial<CommandSnapshot>>,
+  lost?: Promise<never>,
+): Promise<number> {
+  const queue = tellQueue(ask);
   const left = forwardSignals(handle);
   const giveBack = flags.pty ? takeTerminal(handle) : () => undefined;
   const stopInput = flags.stdin ? pipeInput(handle) : () => undefined;
   try {
-    const printed = print(handle, flags.json ?? false, started);
+    const printed = print(handle, flags.json ?? false, queue.over);
     const outcome = await Promise.race([printed, left.byThirdSignal, ...(lost === undefined ? [] : [lost])]);
     if (outcome === 'left') return 128 + (SIGNALS.SIGINT as number);
     if (outcome.error !== undefined) say(outcome.error);
     return exitStatus(outcome, SIGNALS);
   } finally {
+    queue.over();
     giveBack();
     stopInput();
     left.stop();

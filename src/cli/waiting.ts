@@ -1,5 +1,5 @@
 /** What the person in front is told while nothing comes: the connection is lost or back, the command is still queued. */
-import type { CommandHandle, Session } from '../client/index.js';
+import type { Session } from '../client/index.js';
 import type { CommandSnapshot } from '../protocol/methods.js';
 import { say } from './output.js';
 
@@ -23,11 +23,12 @@ const ASK_EVERY_MS = 1_000;
 
 /**
  * On a terminal, a line on stderr that says that the command is queued, and at which position where that is known. It goes
- * when the command starts. @returns `over`: takes it away for good; idempotent
+ * when the command starts. @param ask asked once a second while it is queued
+ * @returns `over`: takes it away for good; idempotent
  */
-export function tellQueue(session: Pick<Session, 'request'>, handle: CommandHandle): { over(): void } {
+export function tellQueue(ask: () => Promise<Partial<CommandSnapshot>>): { over(): void } {
   const { stderr } = process;
-  if (!stderr.isTTY || handle.snapshot.state === 'running') return { over: () => undefined };
+  if (!stderr.isTTY) return { over: () => undefined };
   let over = false;
   let shown = false;
   let timer: NodeJS.Timeout | undefined;
@@ -40,13 +41,13 @@ export function tellQueue(session: Pick<Session, 'request'>, handle: CommandHand
 
   async function look(): Promise<void> {
     try {
-      const known = (await session.request('command.get', { commandId: handle.commandId })) as Partial<CommandSnapshot>;
+      const known = await ask();
       if (over) return;
       if (known.state !== 'queued') {
         stop();
         return;
       }
-      show(queuedText(known.position));
+      show(queuedText(known));
     } catch {
       // No connection, which is told elsewhere: what was known stays.
     }
@@ -63,6 +64,14 @@ export function tellQueue(session: Pick<Session, 'request'>, handle: CommandHand
   return { over: () => over || stop() };
 }
 
-/** @param position 1 is next */
-export const queuedText = (position: number | undefined): string =>
-  position === undefined ? 'homing: queued …' : `homing: queued, position ${position} …`;
+const HELD_WORDS: Readonly<Record<NonNullable<CommandSnapshot['held']>, string>> = {
+  delayed: 'waiting for its time',
+  session: 'held back by the limit of its session',
+  tenant: 'held back by the limit of its tenant',
+};
+
+/** `homing: queued, position 2 …`, where 1 is next */
+export function queuedText({ position, held }: Pick<Partial<CommandSnapshot>, 'position' | 'held'>): string {
+  const words = ['queued', ...(held === undefined ? [] : [HELD_WORDS[held]])];
+  return `homing: ${[...words, ...(position === undefined ? [] : [`position ${position}`])].join(', ')} …`;
+}

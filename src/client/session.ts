@@ -138,8 +138,9 @@ export async function connect(options: ConnectOptions): Promise<Session> {
         'command.run',
         keyed,
         (value) => {
-          const { commandId, state } = value as Pick<CommandSnapshot, 'commandId' | 'state'>;
-          const handle = table.follow({ commandId, state }, 'run');
+          const answer = value as Pick<CommandSnapshot, 'commandId' | 'state' | 'position' | 'held'>;
+          const { commandId } = answer;
+          const handle = table.follow(answer, 'run');
           if (handle === undefined) throw new AppError('COMMAND_ENDED', `${commandId} is over and was consumed here`);
           return handle;
         },

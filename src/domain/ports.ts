@@ -435,6 +435,23 @@ export interface TenantPlaces {
   seen(tenant: string, commandId: CommandId): Promise<void>;
 }
 
+/** A command that is queued, by what its record says. */
+export interface Queued {
+  readonly commandId: CommandId;
+  readonly tenant: string;
+  readonly pool: string;
+  readonly originSessionId: string | null;
+  readonly held?: Held | undefined;
+}
+
+export interface Lines {
+  /**
+   * How many come before it, plus one: of the jobs of its pool, or, while a limit holds it back, of those that wait for a
+   * place of the same session or tenant. undefined: delayed, taken, or not in line (yet).
+   */
+  position(queued: Queued): Promise<number | undefined>;
+}
+
 // ------------------------------------------------------------------------------------------------------------- relief
 
 /** What is done when Redis is nearly full (FAULTS O2). */

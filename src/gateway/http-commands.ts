@@ -3,7 +3,7 @@ import type { FastifyInstance } from 'fastify';
 import type { Place, SubmitOrigin } from '../domain/ports.js';
 import { AppError } from '../errors.js';
 import { httpRoutes } from '../protocol/http.js';
-import { type CommandId, parseSessionId } from '../protocol/ids.js';
+import { parseSessionId } from '../protocol/ids.js';
 import { type Claims, hasScope } from '../protocol/token.js';
 import { findReadable, placeFor, requireScope, unknownCommand } from './access.js';
 import { killParams } from './handlers/command.js';
@@ -12,7 +12,7 @@ import { claimsOf, parse } from './http-parse.js';
 import { resizeTerminal, writeTo } from './input.js';
 import { killCommand } from './kill.js';
 import { withPosition } from './position.js';
-import { checkSpec, commandIdFor, submitCommand } from './submit.js';
+import { answerTo, checkSpec, commandIdFor, submitCommand } from './submit.js';
 
 /** How often a waiting request looks whether its command is over. */
 const WAIT_POLL_MS = 200;
@@ -38,14 +38,14 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
     checkSpec(claims, spec);
     const { place, origin } = await originOf(node, claims, { conversation, originSessionId, principal });
     const commandId = commandIdFor(place, spec.idempotencyKey, ports.chance);
-    const { state } = await submitCommand(ports, { place, commandId, spec, origin });
+    const accepted = await submitCommand(ports, { place, commandId, spec, origin });
     if (place.principal !== claims.principal) {
       node.log.info({ commandId, by: claims.principal, for: place.principal }, 'a command was submitted for another');
     }
     return reply
       .code(202)
       .header('location', `/v1/commands/${commandId}`)
-      .send(await withPosition(ports, commandId, spec.pool, { commandId, state }));
+      .send(await answerTo(ports, place, commandId, spec, accepted));
   });
 
   app.get('/v1/commands/:id', async (request, reply) => {
@@ -58,7 +58,7 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
       const { record } = await findReadable(commands, claims, id);
       const leftMs = untilMs - performance.now();
       if (record.snapshot.state === 'ended' || leftMs <= 0 || reply.raw.destroyed) {
-        return withPosition(ports, record.snapshot.commandId as CommandId, record.snapshot.pool, record.snapshot);
+        return withPosition(ports, record.tenant, record.snapshot);
       }
       const jittered = WAIT_POLL_MS * (0.75 + ports.chance.random() / 2);
       await new Promise((resolve) => setTimeout(resolve, Math.min(leftMs, jittered)));
@@ -109,7 +109,8 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
     const { type } = await commands.adopt(id, sessionId, '');
     if (type === 'unknown') throw unknownCommand();
     if (type !== 'adopted') throw new AppError('NOT_OWNER', 'another session owns the command');
-    return (await findReadable(commands, claims, id)).record.snapshot;
+    const { record: adopted } = await findReadable(commands, claims, id);
+    return withPosition(ports, adopted.tenant, adopted.snapshot);
   });
 }
 

@@ -10,6 +10,7 @@ import { conversationEvents } from './conversation-events.js';
 import type { Node } from './handlers/context.js';
 import { principalFor } from './http-commands.js';
 import { claimsOf, parse } from './http-parse.js';
+import { withPositions } from './position.js';
 
 const MAX_OFFSET = 1_000_000;
 const offset = z.coerce.number().int().min(0).max(MAX_OFFSET);
@@ -37,7 +38,9 @@ export function addConversationRoutes(app: FastifyInstance, node: Node): void {
     requireScope(claims, 'read');
     const { conversation } = parse(httpRoutes.listCommands.params, request.params);
     const { principal, ...query } = parse(httpRoutes.listCommands.query, request.query);
-    return commands.list(placeFor(claims, conversation, principalFor(claims, principal)), query);
+    const place = placeFor(claims, conversation, principalFor(claims, principal));
+    const page = await commands.list(place, query);
+    return { ...page, commands: await withPositions(ports, place.tenant, page.commands) };
   });
 
   app.get('/v1/conversations/:conversation/events', async (request, reply) => {

@@ -5,6 +5,7 @@ import type {
   Chance,
   CommandStore,
   EventBus,
+  Lines,
   Log,
   Meter,
   Patterns,
@@ -26,6 +27,7 @@ export interface GatewayPorts {
   readonly reassertion: Reassertion;
   readonly presence: Presence;
   readonly queue: QueueProducer;
+  readonly lines: Lines;
   readonly log: Log;
   /** `dump` gives the text of `/metrics`, where there is one. */
   readonly meter: Meter & { dump?(): string | Promise<string> };

@@ -18,6 +18,7 @@ import type { CommandSpec } from '../protocol/methods.js';
 import type { Claims } from '../protocol/token.js';
 import { requireScope } from './access.js';
 import type { GatewayPorts } from './options.js';
+import { type PositionPorts, withPosition } from './position.js';
 
 export interface SubmitPorts extends Pick<GatewayPorts, 'log' | 'meter' | 'chance' | 'secrets' | 'patterns'> {
   readonly commands: CommandStore;
@@ -111,6 +112,22 @@ function sealSecrets(box: SecretBox | undefined, commandId: CommandId, secrets: 
     });
   }
   return { text: box.seal(commandId, secrets), fingerprint: box.fingerprint(secrets) };
+}
+
+/** What a door answers: a command that waits says where it stands. */
+export async function answerTo(
+  ports: PositionPorts,
+  { tenant }: Place,
+  commandId: CommandId,
+  { pool }: Pick<CommandSpec, 'pool'>,
+  { state, held, originSessionId }: Accepted,
+) {
+  const { position } = await withPosition(ports, tenant, { commandId, state, held, pool, originSessionId });
+  return {
+    ...{ commandId, state },
+    ...(held === undefined ? {} : { held }),
+    ...(position === undefined ? {} : { position }),
+  };
 }
 
 export type Accepted = Extract<SubmitResult, { type: 'accepted' }>;

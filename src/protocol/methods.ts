@@ -233,6 +233,7 @@ export interface CommandSnapshot {
   readonly headSeq: number;
   readonly ackedSeq: number;
   readonly outputBytes: number;
+  /** Of a queued command, where known: 1 is next. Of those held back with it, where it is held back. */
   readonly position?: number;
   /** What holds a queued command back. */
   readonly held?: 'delayed' | 'session' | 'tenant';

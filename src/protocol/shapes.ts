@@ -42,6 +42,18 @@ export const outcomeShape = z
 
 export const ownerWhyShape = z.enum(['origin_closed', 'owner_closed', 'no_origin', 'unparked', 'adopted', 'inherited']);
 
+/** Of a command that is queued. */
+const waitingFields = {
+  position: z
+    .int()
+    .optional()
+    .describe('of a queued command, where known: 1 is next; of those held back with it, where it is held back'),
+  held: z
+    .enum(['delayed', 'session', 'tenant'])
+    .optional()
+    .describe('what holds a queued command back: its delay, or a limit of its session or tenant'),
+};
+
 export const snapshotShape = z
   .object({
     commandId: id,
@@ -64,11 +76,7 @@ export const snapshotShape = z
     headSeq: seq.describe('the last seq of its log'),
     ackedSeq: seq.describe('the highest seq that its owner acknowledged'),
     outputBytes: z.int().min(0),
-    position: z.int().optional(),
-    held: z
-      .enum(['delayed', 'session', 'tenant'])
-      .optional()
-      .describe('what holds a queued command back: its delay, or a limit of its session or tenant'),
+    ...waitingFields,
     workerId: id.optional(),
     containment: z.string().optional(),
     outcome: outcomeShape.optional(),
@@ -139,7 +147,7 @@ export const sessionShape = z
   .meta({ id: 'Session' });
 
 export const acceptedShape = z
-  .object({ commandId: id, state: z.enum(['queued', 'running', 'ended']), position: z.int().optional() })
+  .object({ commandId: id, state: z.enum(['queued', 'running', 'ended']), ...waitingFields })
   .meta({ id: 'Accepted' });
 
 export const killedShape = z.object({ state: z.enum(['requested', 'ended']) }).meta({ id: 'Killed' });

@@ -23,6 +23,8 @@ export function createKeys(prefix: string) {
     input: (id: CommandId) => `${at(tagOf(id))}:in:${id}`,
     /** Commands that it started and that are killed with it. */
     children: (id: CommandId) => `${at(tagOf(id))}:kids:${id}`,
+    /** Commands that wait for a place of their session. */
+    heldBySession: (id: SessionId) => `${at(tagOf(id))}:held:${id}`,
     /** Commands with a place of their tenant, and those that wait for one; both in one slot. */
     tenantPlaces: (tenant: string) => [`${prefix}:{tenant:${tenant}}:places`, `${prefix}:{tenant:${tenant}}:waiting`],
     trace: (id: CommandId) => `${at(tagOf(id))}:trace:${id}`,

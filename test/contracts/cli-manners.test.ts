@@ -57,17 +57,24 @@ describe('homing in a terminal and in a pipe', () => {
     expect(piped).not.toContain('\u001b');
   });
 
-  it('run says that a command is queued, on a terminal, until it starts', async () => {
-    await using first = inTerminal(['run', '-c', 'queue', '--', 'sh', '-c', 'echo up; exec sleep 60']);
+  it('run says at which position a command is queued, on a terminal, until it starts', async () => {
+    const runs = () => inTerminal(['run', '-c', 'queue', '--', 'sh', '-c', 'echo up; exec sleep 60']);
+    await using first = runs();
     await first.shows('up');
-    await using second = inTerminal(['run', '-c', 'queue', '--', 'echo', 'my turn']);
-    await second.shows('homing: queued');
-    expect(second.seen()).not.toContain('my turn');
+    await using second = runs();
+    await second.shows('homing: queued, position 1 …');
+    await using third = inTerminal(['run', '-c', 'queue', '--', 'echo', 'my turn']);
+    await third.shows('homing: queued, position 2 …');
+    expect((await home.homing('ps', '-c', 'queue')).stdout).toMatch(/ queued 2 .*\n.* queued 1 .*\n.* running /);
     first.type('\u0003');
     expect(await within('the end of the first', first.ended)).toBe(130);
-    expect(await within('the end of the second', second.ended)).toBe(0);
+    await second.shows('up');
+    await third.shows('homing: queued, position 1 …');
+    expect(third.seen()).not.toContain('my turn');
+    second.type('\u0003');
+    expect(await within('the end of the third', third.ended)).toBe(0);
     // The line was taken away before anything else was written.
-    expect(second.seen()).toMatch(/queued[^\n]*\r\u001b\[Kmy turn\r\n$/);
+    expect(third.seen()).toMatch(/queued[^\n]*\r\u001b\[Kmy turn\r\n$/);
   });
 
   it('[CO5] run says what another Ctrl-C would do to a command that goes on', async () => {

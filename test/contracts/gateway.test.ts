@@ -90,6 +90,33 @@ describe('output comes home', () => {
     expect(seqs(a, commandId)).toEqual([1, 2]);
   });
 
+  test('a queued command says where it stands, by every door, and no door waits for that', async () => {
+    await using a = await openTab(first.url, { token: ann, conversation: 'line' });
+    first.faults.position = 7;
+    try {
+      const ran = await a.rpc('command.run', { argv: ['true'] });
+      expect(ran).toMatchObject({ state: 'queued', position: 7 });
+      const { commandId } = ran as { commandId: string };
+      expect(await a.rpc('command.get', { commandId })).toMatchObject({ commandId, position: 7 });
+      const listed = { commands: [{ commandId, position: 7 }] };
+      expect(await a.rpc('command.list', {})).toMatchObject(listed);
+      expect(await (await get('/v1/conversations/line/commands')).json()).toMatchObject(listed);
+      expect(await (await get(`/v1/commands/${commandId}`)).json()).toMatchObject({ position: 7 });
+      await a.drop();
+      expect(await a.resume(first.url)).toMatchObject(listed);
+      // The queue does not answer: a hint is not waited for.
+      first.faults.position = new Promise(() => {});
+      const beganMs = performance.now();
+      expect(await a.rpc('command.get', { commandId })).not.toHaveProperty('position');
+      expect(performance.now() - beganMs).toBeLessThan(2_000);
+      await (await claim(commandId)).end();
+      first.faults.position = 7;
+      expect(await a.rpc('command.get', { commandId })).not.toHaveProperty('position');
+    } finally {
+      first.faults.position = undefined;
+    }
+  });
+
   test('[SE3] a dropped tab resumes on another node with its cursors: nothing missing, nothing twice', async () => {
     await using a = await openTab(first.url, { token: ann });
     const id = await a.run({ argv: ['true'] });

@@ -7,6 +7,7 @@ import type { CommandId } from '../../src/protocol/ids.js';
 import { createQueueProducer } from '../../src/queue/producer.js';
 import { createReconciler } from '../../src/reconciler/reconciler.js';
 import { createRedis, parseRedisUrl } from '../../src/redis/connections.js';
+import { createLines } from '../../src/redis/lines.js';
 import { createTenantPlaces } from '../../src/redis/tenant-places.js';
 import { DEPLOYMENTS, type Deployment } from '../support/deployments.js';
 import {
@@ -56,6 +57,12 @@ async function openLine(url: string, limits: NonNullable<StoresOptions['limits']
   const hasJob = async (id: CommandId) => (await queue.state('default', id)) !== 'missing';
   const heldBy = async (id: CommandId) => (await plain.commands.get(id))?.snapshot.held;
 
+  const lines = createLines({ ...plain, queue });
+  const positionOf = async (id: CommandId) => {
+    const record = await plain.commands.get(id);
+    return record && lines.position({ ...record.snapshot, commandId: id, tenant: record.tenant });
+  };
+
   /** As a worker does: claims, and ends it. */
   async function runToEnd(id: CommandId, store: CommandStore = stores.commands): Promise<void> {
     const claimId = newClaimId();
@@ -67,7 +74,7 @@ async function openLine(url: string, limits: NonNullable<StoresOptions['limits']
   }
 
   return {
-    ...{ plain, stores, queue, turns, run, hasJob, heldBy, runToEnd },
+    ...{ plain, stores, queue, turns, run, hasJob, heldBy, positionOf, runToEnd },
     begun: (id: CommandId) => until('its job', async () => (await hasJob(id)) && (await heldBy(id)) === undefined),
     async [Symbol.asyncDispose]() {
       await queue.close();
@@ -134,6 +141,30 @@ describe.each(DEPLOYMENTS)('limits on $name', ({ start }) => {
       await line.begun(first);
       await line.runToEnd(first);
     }
+  });
+
+  it('[CO11] tell where who waits stands: of its session, then of its tenant, then in the queue', async () => {
+    await using line = await openLine(redis.url, { session: 1, tenant: 2 });
+    const tab = await openTab(line.stores);
+    const ids: CommandId[] = [];
+    for (const spec of [{}, {}, { priority: 90 }, { priority: 1 }, { delayMs: 60_000 }]) {
+      ids.push((await line.run({ tab }, spec)).commandId);
+    }
+    const [first = '' as CommandId, second = '' as CommandId] = ids;
+    const positions = async () => Promise.all(ids.map(line.positionOf));
+    expect(await positions()).toEqual([1, 2, 3, 1, undefined]);
+    await line.runToEnd(first);
+    await line.queue.remove('default', first);
+    await until('the next turn', async () => (await positions()).join() === ',1,2,1,');
+    const others = [];
+    for (const conversation of ['c1', 'c2', 'c3']) {
+      const other = await openTab(line.stores, placeOf('ann', conversation));
+      others.push((await line.run({ tab: other })).commandId);
+    }
+    // Of the tenant's two places this session and the first of the others have one each.
+    expect(await line.heldBy(others[2] as CommandId)).toBe('tenant');
+    expect(await Promise.all(others.map(line.positionOf))).toEqual([2, 1, 2]);
+    expect(await line.positionOf(second)).toBe(1);
   });
 
   it('[CO11][CO5] let a kill end a held command at once, and give no turn to it', async () => {

@@ -66,9 +66,11 @@ describe('colours', () => {
   });
 });
 
-it('a queued command has a position where it is known', () => {
-  expect(queuedText(3)).toBe('homing: queued, position 3 …');
-  expect(queuedText(undefined)).toBe('homing: queued …');
+it('a queued command has a position where it is known, and a reason where it is held back', () => {
+  expect(queuedText({ position: 3 })).toBe('homing: queued, position 3 …');
+  expect(queuedText({})).toBe('homing: queued …');
+  const held = 'homing: queued, held back by the limit of its tenant, position 2 …';
+  expect(queuedText({ held: 'tenant', position: 2 })).toBe(held);
 });
 
 it.each(SHELLS)('the completion for %s survives what descriptions hold', (shell) => {

@@ -8,6 +8,7 @@ import { makeNodeId } from '../../src/protocol/ids.js';
 import { createCommandFeed } from '../../src/redis/command-feed.js';
 import { createRedis, parseRedisUrl } from '../../src/redis/connections.js';
 import { createEventBus } from '../../src/redis/event-bus.js';
+import { createLines } from '../../src/redis/lines.js';
 import { createReassertion } from '../../src/redis/reassertion.js';
 import type { TestRedis } from './redis.js';
 import { chance, type Stores, silentLog } from './stores.js';
@@ -18,7 +19,12 @@ export interface TestNode {
   readonly url: string;
   readonly opsUrl: string;
   /** The node hears nothing of its sessions while `deaf`, and believes the bus silent while `silent`. */
-  readonly faults: { deaf: boolean; silent: boolean; slowAdd: Promise<void> | undefined; position: number | undefined };
+  readonly faults: {
+    deaf: boolean;
+    silent: boolean;
+    slowAdd: Promise<void> | undefined;
+    position: number | Promise<number | undefined> | undefined;
+  };
   /** Messages of sessions that reached the node. */
   heard(): number;
   readonly added: Parameters<QueueProducer['add']>[];
@@ -89,6 +95,7 @@ export async function startTestNode(
       bus,
       reassertion: createReassertion(stores),
       queue,
+      lines: createLines({ ...stores, queue }),
       log: silentLog,
       meter,
       chance,

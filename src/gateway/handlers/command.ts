@@ -7,8 +7,8 @@ import type { AttachedSession } from '../attached-session.js';
 import { notOwner, resizeTerminal, writeTo } from '../input.js';
 import { killCommand } from '../kill.js';
 import { beginView, entryOf, readView } from '../log-pages.js';
-import { withPosition } from '../position.js';
-import { checkSpec, commandIdFor, submitCommand } from '../submit.js';
+import { withPosition, withPositions } from '../position.js';
+import { answerTo, checkSpec, commandIdFor, submitCommand } from '../submit.js';
 import type { Handler } from './context.js';
 
 export const runCommand: Handler<'command.run'> = async (node, { claims, session }, spec) => {
@@ -18,14 +18,10 @@ export const runCommand: Handler<'command.run'> = async (node, { claims, session
   session.expect(commandId);
   try {
     const origin = { type: 'connection', sessionId, attachmentId } as const;
-    const { state, ownerSessionId, repeated, rev } = await submitCommand(node.ports, {
-      place,
-      commandId,
-      spec,
-      origin,
-    });
+    const accepted = await submitCommand(node.ports, { place, commandId, spec, origin });
+    const { ownerSessionId, repeated, rev } = accepted;
     session.submitted(commandId, { mine: ownerSessionId === sessionId, repeated, rev });
-    const result = await withPosition(node.ports, commandId, spec.pool, { commandId, state });
+    const result = await answerTo(node.ports, place, commandId, spec, accepted);
     return { result, afterwards: () => session.releaseCommand(commandId) };
   } catch (error) {
     session.submitted(commandId, undefined);
@@ -42,13 +38,16 @@ export const listCommands: Handler<'command.list'> = async (node, { claims, sess
     ...(state === undefined ? {} : { state }),
     ...(label === undefined ? {} : { label }),
   };
-  return { result: await node.ports.commands.list(placeFor(claims, session.place.conversation), filter) };
+  const place = placeFor(claims, session.place.conversation);
+  const { commands, next } = await node.ports.commands.list(place, filter);
+  const result = { commands: await withPositions(node.ports, place.tenant, commands), ...(next ? { next } : {}) };
+  return { result };
 };
 
 export const getCommand: Handler<'command.get'> = async (node, { claims }, params) => {
   requireScope(claims, 'read');
-  const { id, record } = await findReadable(node.ports.commands, claims, params.commandId);
-  return { result: await withPosition(node.ports, id, record.snapshot.pool, record.snapshot) };
+  const { record } = await findReadable(node.ports.commands, claims, params.commandId);
+  return { result: await withPosition(node.ports, record.tenant, record.snapshot) };
 };
 
 export const readCommandLog: Handler<'command.log'> = async (node, { claims }, params) => {
@@ -109,7 +108,8 @@ export const adoptCommand: Handler<'command.adopt'> = async (node, { claims, ses
   try {
     await adopt(commands, id, session);
     const { record: adopted } = await findCommand(commands, claims, params.commandId);
-    return { result: adopted.snapshot, afterwards: session.endChange };
+    const result = await withPosition(node.ports, adopted.tenant, adopted.snapshot);
+    return { result, afterwards: session.endChange };
   } catch (error) {
     session.endChange();
     throw error;
@@ -132,7 +132,7 @@ export const attachViewer: Handler<'command.attach'> = async (node, { caller, cl
   const { id, record } = await findReadable(node.ports.commands, claims, params.commandId);
   // Without a cursor a viewer sees everything from the beginning.
   caller.viewers.attach(id, Math.max(0, (params.fromSeq ?? 1) - 1));
-  return { result: record.snapshot };
+  return { result: await withPosition(node.ports, record.tenant, record.snapshot) };
 };
 
 export const detachViewer: Handler<'command.detach'> = async (node, { caller, claims }, params) => {

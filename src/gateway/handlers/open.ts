@@ -16,7 +16,8 @@ import {
 import { LIMITS } from '../../protocol/limits.js';
 import { type Claims, coversConversation } from '../../protocol/token.js';
 import { placeFor, requireScope } from '../access.js';
-import { createAttachedSession } from '../attached-session.js';
+import { type AttachedSession, createAttachedSession } from '../attached-session.js';
+import { withPositions } from '../position.js';
 import type { Holding } from '../session-table.js';
 import type { Answer, Caller, Node, SessionlessHandler } from './context.js';
 
@@ -57,13 +58,21 @@ async function enter(
     await node.table.prepare(holding);
     const { generation } = await record();
     await sessions.adoptParked(sessionId);
-    const owned = await sessions.owned(sessionId, LIMITS.maxSnapshots);
+    const owned = await ownedWithPositions(node, holding.session);
     if (caller.isGone() || holding.session.isOver()) throw new AppError('SESSION_IN_USE', 'the session moved on');
     return { generation, owned };
   } catch (error) {
     node.table.leave(holding);
     throw error;
   }
+}
+
+async function ownedWithPositions({ ports }: Node, { sessionId, place }: AttachedSession) {
+  const owned = await ports.sessions.owned(sessionId, LIMITS.maxSnapshots);
+  const shown = owned.commands.map(({ snapshot }) => snapshot);
+  const snapshots = await withPositions(ports, place.tenant, shown);
+  const commands = owned.commands.map((command, i) => ({ ...command, snapshot: snapshots[i] ?? command.snapshot }));
+  return { ...owned, commands };
 }
 
 /** What the node keeps so that it can say again what it holds (FAULTS R2). */

@@ -282,12 +282,22 @@ const newCommand = (commandId: string): Command => ({
   outputBytes: 0,
 });
 
+/** Where it stands in line is as the newest whole snapshot says, also when that says nothing. */
+function forgetLine({ position, held, ...rest }: Partial<CommandSnapshot>, newer: Known): Partial<CommandSnapshot> {
+  const whole = newer.createdAt !== undefined;
+  return {
+    ...rest,
+    ...(whole || position === undefined ? {} : { position }),
+    ...(whole || held === undefined ? {} : { held }),
+  };
+}
+
 function mergeOne(command: Command, snapshot: Known): Command {
   const state = later(command.state, snapshot.state ?? command.state);
   const next = {
     ...command,
     state,
-    snapshot: { ...command.snapshot, ...snapshot },
+    snapshot: { ...forgetLine(command.snapshot, snapshot), ...snapshot },
     outputBytes: Math.max(command.outputBytes, snapshot.outputBytes ?? 0),
   };
   if (state !== 'ended' || next.kill === undefined) return next;

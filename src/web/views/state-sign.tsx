@@ -34,9 +34,11 @@ export function StateSign({ command }: { readonly command: Command }) {
 
 /** `running 12 s`, `exited 0` */
 export function stateWords(command: Command, nowMs: number, brief = false): string {
-  const { startedAt, outcome, position, createdAt } = command.snapshot;
+  const { startedAt, outcome, position, held, createdAt } = command.snapshot;
   if (command.state === 'queued') {
-    if (position !== undefined && position > 0) return `queued, ${position} before it`;
+    if (held === 'delayed') return 'waits for its time';
+    const line = held === undefined ? 'queued' : `held back by the limit of its ${held}`;
+    if (position !== undefined) return position <= 1 ? `${line}, next` : `${line}, ${position - 1} before it`;
     return createdAt === undefined || nowMs - createdAt < 2_000 ? 'queued' : `queued ${runningFor(nowMs - createdAt)}`;
   }
   if (command.state === 'running') {
