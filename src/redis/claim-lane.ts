@@ -33,7 +33,8 @@ export interface ClaimLane {
 /** A replica that is well confirms in a millisecond or two. Claims of one master wait for each other this long. */
 const CONFIRM_WITHIN_MS = 500;
 const REPLICAS_KNOWN_MS = 2_000;
-const READY_WITHIN_MS = 2_000;
+/** Two members that hang are asked in vain meanwhile. */
+const READY_WITHIN_MS = 3_000;
 const SERVED_POLL_MS = 50;
 
 export function createClaimLane(options: ClaimLaneOptions): ClaimLane {

@@ -21,8 +21,8 @@ export { describeTarget, parseRedisUrl, type RedisTarget } from './redis-url.js'
  */
 export type RedisRole = 'commands' | 'subscriber' | 'claims' | 'queue-producer' | 'queue-worker';
 
-/** A silent link is found in this time plus at most one ping interval (measured: 3 s). */
-const SOCKET_TIMEOUT_MS = 3_000;
+/** A silent link is found in this time plus at most one ping interval: 5 s are promised, a busy process needs the rest. */
+const SOCKET_TIMEOUT_MS = 2_500;
 const PING_INTERVAL_MS = 1_000;
 /** A ping may wait behind claims that wait for a replica. */
 const CLAIMS_ANSWER_MS = 10_000;
@@ -33,7 +33,8 @@ const CONNECT_TIMEOUT_MS = 3_000;
 const RETRY_FIRST_MS = 50;
 /** Small, so that work goes on soon after Redis is back. */
 const RETRY_LAST_MS = 1_000;
-const SLOTS_REFRESH_MS = 2_000;
+/** A member that hangs costs this much before the next is asked. */
+const SLOTS_REFRESH_MS = 1_000;
 const LOG_INTERVAL_MS = 1_000;
 const LEAST_MAJOR_VERSION = 7;
 

@@ -4,7 +4,7 @@
  * after its process was judged and its notes were cleared; a shard may lose an index. Then nobody would look after the
  * record again. Walks all records for ever; a whole round takes as long as it takes.
  */
-import { Cluster, type Redis } from 'ioredis';
+import type { Cluster, Redis } from 'ioredis';
 import {
   type CommandId,
   type NodeId,
@@ -17,6 +17,7 @@ import {
   type WorkerId,
 } from '../protocol/ids.js';
 import type { Keys } from './keys.js';
+import { askMaster, mastersOf } from './masters.js';
 import { answerOf } from './redis-errors.js';
 
 export interface IndexRepairPorts {
@@ -46,11 +47,13 @@ export function createIndexRepair(ports: IndexRepairPorts) {
   const lists = new RegExp(`^${keys.prefix}:\\{([^}]+)\\}:cmds$`);
 
   async function page(): Promise<string[]> {
-    const masters = redis instanceof Cluster ? redis.nodes('master') : [redis];
+    const masters = mastersOf(redis);
     if (at >= masters.length) at = 0;
     const master = masters[at];
     if (master === undefined) return [];
-    const [next, found] = await answerOf(master.scan(cursor, 'MATCH', `${keys.prefix}:{*`, 'COUNT', PAGE_KEYS));
+    const [next, found] = await askMaster(master, (asked) =>
+      asked.scan(cursor, 'MATCH', `${keys.prefix}:{*`, 'COUNT', PAGE_KEYS),
+    );
     cursor = next;
     if (next === '0') at += 1;
     return found;

@@ -2,12 +2,13 @@
  * Who is there, what they may hold, and what is due, on Redis. These are indexes, not truth: an extra member is harmless,
  * a missing one is rebuilt (FAULTS S2). Each key is written alone, so every call works in any slot of a Cluster.
  */
-import { Cluster, type Redis } from 'ioredis';
+import type { Cluster, Redis } from 'ioredis';
 import { z } from 'zod';
 import type { Beat, Chance, DueItem, Presence, WorkerFacts } from '../domain/ports.js';
 import { type CommandId, type NodeId, type SessionId, tagOf, type WorkerId } from '../protocol/ids.js';
 import { createIndexRepair } from './index-repair.js';
 import { DUE_BUCKETS, type Keys } from './keys.js';
+import { askMasters } from './masters.js';
 import { answerOf } from './redis-errors.js';
 import type { Scripts } from './scripts.js';
 
@@ -163,16 +164,14 @@ export function createPresence(ports: PresencePorts): Presence {
     repairIndexes: repair,
     tryLead: async (id, forMs) => (await scripts.run('lead', [keys.leader], [id, forMs])) === 1,
     async serverIdentity() {
-      const masters = redis instanceof Cluster ? redis.nodes('master') : [redis];
-      const identities = await answerOf(Promise.all(masters.map(identityOf)));
+      const identities = await askMasters(redis, identityOf);
       return identities.sort().join(' ');
     },
     async serverClocks() {
-      const masters = redis instanceof Cluster ? redis.nodes('master') : [redis];
-      const times = await answerOf(Promise.all(masters.map((master) => master.time())));
-      return masters.map(({ options }, n) => {
-        const [seconds = 0, micros = 0] = times[n] ?? [];
-        return { id: `${options.host}:${options.port}`, clockMs: Number(seconds) * 1_000 + Number(micros) / 1_000 };
+      return askMasters(redis, async (master) => {
+        const { host, port } = master.options;
+        const [seconds, micros] = await master.time();
+        return { id: `${host}:${port}`, clockMs: Number(seconds) * 1_000 + Number(micros) / 1_000 };
       });
     },
   };

@@ -2,10 +2,11 @@
  * What is done when Redis is nearly full (FAULTS O2): above 85 % of `maxmemory` new commands are refused, and the logs of
  * commands that are over are let go, oldest first, so that those that run can go on.
  */
-import { Cluster, type Redis } from 'ioredis';
+import type { Cluster, Redis } from 'ioredis';
 import type { Relief } from '../domain/ports.js';
 import { parseCommandId } from '../protocol/ids.js';
 import { DUE_BUCKETS, type Keys } from './keys.js';
+import { askMasters } from './masters.js';
 import { answerOf } from './redis-errors.js';
 import type { Scripts } from './scripts.js';
 
@@ -28,8 +29,7 @@ export function createRelief({ redis, keys, scripts }: ReliefPorts): Relief {
   const passed = new Array<number>(DUE_BUCKETS).fill(0);
 
   async function ask(): Promise<void> {
-    const masters = redis instanceof Cluster ? redis.nodes('master') : [redis];
-    const answers = await answerOf(Promise.all(masters.map((master) => master.info('memory'))));
+    const answers = await askMasters(redis, (master) => master.info('memory'));
     share = Math.max(0, ...answers.map(shareOf));
     askedMs = performance.now();
   }

@@ -1,6 +1,6 @@
 /** Memory and round trip of the server, for operators. On a Cluster: the sum of the masters, the worst policy. */
-import { Cluster, type Redis } from 'ioredis';
-import { answerOf } from './connections.js';
+import type { Cluster, Redis } from 'ioredis';
+import { askMasters } from './masters.js';
 
 export interface ServerFigures {
   readonly roundTripMs: number;
@@ -12,11 +12,10 @@ export interface ServerFigures {
 
 /** @throws AppError REDIS_UNAVAILABLE */
 export async function readServerFigures(redis: Redis | Cluster): Promise<ServerFigures> {
-  const masters = redis instanceof Cluster ? redis.nodes('master') : [redis];
   const startedMs = performance.now();
-  await answerOf(Promise.all(masters.map((master) => master.ping())));
+  await askMasters(redis, (master) => master.ping());
   const roundTripMs = performance.now() - startedMs;
-  const texts = await answerOf(Promise.all(masters.map((master) => master.info('memory'))));
+  const texts = await askMasters(redis, (master) => master.info('memory'));
   const field = (text: string, name: string) => new RegExp(`^${name}:(\\S+)`, 'm').exec(text)?.[1] ?? '';
   const sum = (name: string) => texts.reduce((total, text) => total + Number(field(text, name)), 0);
   return {

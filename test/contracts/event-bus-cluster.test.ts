@@ -1,5 +1,6 @@
 /** The event bus on a Cluster and a Sentinel: every channel is heard at the master of its slot, whoever that is now. */
 import { randomBytes } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Cluster, Redis } from 'ioredis';
 import { describe, expect, it } from 'vitest';
 import type { EventBus } from '../../src/domain/ports.js';
@@ -7,6 +8,7 @@ import { makeNodeId, makeSessionId, type SessionId, tagFromDigest } from '../../
 import { createRedis, parseRedisUrl, waitForRedis } from '../../src/redis/connections.js';
 import { createEventBus } from '../../src/redis/event-bus.js';
 import { createKeys, type Keys } from '../../src/redis/keys.js';
+import { askMasters } from '../../src/redis/masters.js';
 import { uniquePrefix } from '../support/redis.js';
 import { slotOf, startRedisCluster } from '../support/redis-cluster.js';
 import { startRedisSentinel } from '../support/redis-sentinel.js';
@@ -78,6 +80,27 @@ async function listen(bench: Bench, count: number): Promise<Map<SessionId, strin
   return heard;
 }
 
+/** How long the longest question to all masters took, answered or not, until that was asked for. */
+function askAllTheTime(redis: Redis | Cluster) {
+  let longestMs = 0;
+  let over = false;
+  const asking = (async () => {
+    while (!over) {
+      const startedMs = performance.now();
+      await askMasters(redis, (master) => master.time()).catch(() => undefined);
+      longestMs = Math.max(longestMs, performance.now() - startedMs);
+      await delay(5);
+    }
+  })();
+  return {
+    async longestMs() {
+      over = true;
+      await asking;
+      return longestMs;
+    },
+  };
+}
+
 describe('on a Cluster', () => {
   it('[R1] every channel is heard in order, and each master proves itself', async () => {
     await using redis = await startRedisCluster();
@@ -109,8 +132,11 @@ describe('on a Cluster', () => {
     if (master === undefined) throw new Error('no master');
     const killedMs = performance.now();
     const silent = until('that master to stop proving itself', () => bench.bus.probeAgeMs() > 2_500);
+    const asked = askAllTheTime(bench.commands);
     await redis.failover(master);
     await silent;
+    // What is asked of every master alone fails soon for a dead one, or nobody notices for so long that another answers.
+    expect(await asked.longestMs()).toBeLessThan(3_000);
     const wholeMs = performance.now();
     await bench.allHear(heard);
     const heardMs = performance.now();
