@@ -15,17 +15,13 @@ afterAll(() => server[Symbol.asyncDispose]());
 test('a swallowed reply was carried out by the server, and the client came back on another connection', async () => {
   await using proxy = await startTcpProxy(server);
   const redis = createRedis(parseRedisUrl(proxy.url), 'commands', silent);
-  const direct = createRedis(parseRedisUrl(server.url), 'commands', silent);
   await waitForRedis(redis, 5_000);
-  await waitForRedis(direct, 5_000);
   const swallowed = proxy.swallowNextReply((bytes) => bytes.includes('swallow-me'));
   // ioredis sends it again after the reconnect: carried out twice, answered once.
   const answer = redis.incr('swallow-me');
   await swallowed;
-  expect(await direct.get('swallow-me')).toBe('1');
   expect(await answer).toBe(2);
   redis.disconnect();
-  direct.disconnect();
 });
 
 test('a frozen link passes nothing until it thaws, and is found within 5 s by a connection that pings', async () => {

@@ -152,6 +152,9 @@ export async function startRedisCluster(config: readonly string[] = []): Promise
     return true;
   }
 
+  /** Masters whose replica hears nothing, with that replica; the others soon take it for dead. */
+  const paused = new Map<ClusterMember, ClusterMember>();
+
   const cluster: TestRedisCluster = {
     get url() {
       return `redis-cluster://${members.map(({ port }) => `127.0.0.1:${port}`).join(',')}`;
@@ -181,9 +184,10 @@ export async function startRedisCluster(config: readonly string[] = []): Promise
     },
 
     async replicaOf(master) {
-      const rows = await table(master);
-      const row = rows.find(({ above, flags }) => above === master.nodeId && !flags.includes('fail'));
-      if (row === undefined) throw new Error('it has no replica');
+      // A master hears of its new replica by gossip, which may come after the cluster is whole.
+      const row = await until('a replica of the master', async () =>
+        (await table(master)).find(({ above, flags }) => above === master.nodeId && !flags.includes('fail')),
+      );
       return memberOf(row.nodeId);
     },
 
@@ -195,6 +199,7 @@ export async function startRedisCluster(config: readonly string[] = []): Promise
         return info.includes('master_link_status:up') && /slave_repl_offset:(\d+)/.exec(info)?.[1] === mine;
       });
       replica.suspend();
+      paused.set(master, replica);
       // A stopped replica would find what waits in its socket's buffer; a link that is closed brings nothing more.
       await master.direct.call('CLIENT', 'KILL', 'TYPE', 'replica');
     },
@@ -208,11 +213,8 @@ export async function startRedisCluster(config: readonly string[] = []): Promise
     },
 
     async promoteReplicaOf(master) {
-      const replica = await cluster.replicaOf(master).catch(async () => {
-        const other = living().find((member) => member !== master) as ClusterMember;
-        const row = (await table(other)).find(({ above }) => above === master.nodeId);
-        return memberOf(row?.nodeId ?? '');
-      });
+      const replica = paused.get(master) ?? (await cluster.replicaOf(master));
+      paused.delete(master);
       await master.kill();
       replica.resume();
       await until('the replica to take over', async () => {
