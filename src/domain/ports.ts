@@ -548,6 +548,10 @@ export interface NodeFacts {
   readonly url: string;
   readonly version: string;
   readonly startedAt: number;
+  /** As of its last beat: bytes that wait for its sockets, and the age of the last proof that it hears its channels. */
+  readonly outboxBytes?: number;
+  readonly busAgeMs?: number;
+  readonly draining?: boolean;
 }
 
 export interface WorkerFacts {
@@ -688,6 +692,8 @@ export interface Meter {
   count(name: string, labels?: Readonly<Record<string, string>>, by?: number): void;
   gauge(name: string, value: number, labels?: Readonly<Record<string, string>>): void;
   observe(name: string, value: number, labels?: Readonly<Record<string, string>>): void;
+  /** Calls it each time the figures are about to be read, for gauges that are looked at and not kept. */
+  beforeDump?(look: () => void): void;
 }
 
 /** Chance and time as arguments, so that rules and tests decide them. */

@@ -89,9 +89,22 @@ export interface Page {
   readonly cursorOffset?: number;
 }
 
+/** What was told to be missing, and why. */
+export interface MadeGap {
+  readonly fromSeq: number;
+  readonly toSeq: number;
+  readonly reason: GapReason;
+}
+
 export type PagePlan =
   /** Send these texts in order. The state is `pulling` when another page is needed. */
-  | { readonly type: 'send'; readonly texts: readonly string[]; readonly state: StreamState }
+  | {
+      readonly type: 'send';
+      readonly texts: readonly string[];
+      readonly state: StreamState;
+      /** Those of the texts that are gaps made at this reading. */
+      readonly gaps: readonly MadeGap[];
+    }
   /** The log ends before what was sent: Redis went back. Wait for the writer's repair (L2), then `tellLost`. */
   | { readonly type: 'behind'; readonly headSeq: number; readonly ended: boolean };
 
@@ -120,6 +133,12 @@ const difference = (from: number | undefined, to: number | undefined): number | 
 export function planPage(commandId: CommandId, state: StreamState, page: Page, nowMs: number): PagePlan {
   if (page.headSeq < state.sentSeq) return { type: 'behind', headSeq: page.headSeq, ended: page.ended };
   const texts: string[] = [];
+  const gaps: MadeGap[] = [];
+  const tellGap = (toSeq: number, reason: GapReason, bytes?: number) => {
+    const gap = { fromSeq: sentSeq + 1, toSeq, reason };
+    texts.push(gapText(commandId, { ...gap, bytes }, nowMs));
+    gaps.push(gap);
+  };
   let sentSeq = state.sentSeq;
   let sentOffset = state.sentOffset ?? page.cursorOffset;
   let ends = page.ended && page.headSeq === sentSeq;
@@ -127,10 +146,7 @@ export function planPage(commandId: CommandId, state: StreamState, page: Page, n
     if (entry.seq <= sentSeq) continue;
     // A gap of the log that reaches back over the cursor is sent as it is: the client counts by its toSeq.
     if (entry.fromSeq > sentSeq + 1) {
-      const bytes = difference(sentOffset, startOffset(entry));
-      texts.push(
-        gapText(commandId, { fromSeq: sentSeq + 1, toSeq: entry.fromSeq - 1, bytes, reason: 'trimmed' }, nowMs),
-      );
+      tellGap(entry.fromSeq - 1, 'trimmed', difference(sentOffset, startOffset(entry)));
     }
     texts.push(entry.text);
     sentSeq = entry.seq;
@@ -138,8 +154,7 @@ export function planPage(commandId: CommandId, state: StreamState, page: Page, n
     ends = entry.letter === 'e';
   }
   if (page.entries.length === 0 && page.headSeq > sentSeq) {
-    const reason = page.ended ? 'expired' : 'trimmed';
-    texts.push(gapText(commandId, { fromSeq: sentSeq + 1, toSeq: page.headSeq, reason }, nowMs));
+    tellGap(page.headSeq, page.ended ? 'expired' : 'trimmed');
     sentSeq = page.headSeq;
     sentOffset = undefined;
     ends = page.ended;
@@ -149,6 +164,7 @@ export function planPage(commandId: CommandId, state: StreamState, page: Page, n
   return {
     type: 'send',
     texts,
+    gaps,
     state: {
       mode,
       sentSeq,

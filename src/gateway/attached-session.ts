@@ -31,7 +31,8 @@ import { createSessionStreams } from './session-streams.js';
 
 /** What a session may do to its connection. */
 export interface Delivery {
-  entries(texts: string, address: Address): void;
+  /** `live`: they come from their worker at this moment, not from the log. */
+  entries(texts: string, address: Address, live?: boolean): void;
   notify(method: string, params: unknown): void;
   room(): boolean;
   /** Sends nothing more and closes the socket. */
@@ -145,11 +146,16 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
         return;
       case 'stream': {
         const { commandId, step } = decision;
-        if (step.type === 'forward' && message.type === 'entries') delivery.entries(message.texts, streams.address);
+        if (step.type === 'forward' && message.type === 'entries')
+          delivery.entries(message.texts, streams.address, true);
+        if (step.type === 'pull') meter.count('homing_catch_ups_total', { cause: present.room ? 'hole' : waitCause() });
         streams.put(commandId, step.state);
       }
     }
   }
+
+  /** Why entries may not be sent now. */
+  const waitCause = () => (busDown(sessionId) ? 'bus' : 'slow');
 
   // ---------------------------------------------------------------------------------------------------- what it owns
 
@@ -174,6 +180,8 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     const commandId = snapshot.commandId as CommandId;
     if (streams.has(commandId)) return;
     delivery.notify('command.owner', { commandId, snapshot, fromSeq, why: why === '' ? 'inherited' : why });
+    meter.count('homing_owner_moves_total', { why: why === '' ? 'inherited' : why });
+    meter.count('homing_catch_ups_total', { cause: 'moved' });
     // Read at once: what was published before this stream was there is only in the log.
     streams.put(commandId, releaseStream(interruptStream(firstState(command))));
   }
@@ -272,7 +280,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
 
   function catchUp(): void {
     if (state !== 'open') return;
-    streams.interruptAll();
+    streams.interruptAll('bus');
     owned.want();
   }
 
@@ -302,6 +310,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     sendAway: (why: string) => end(CLOSE.TRY_LATER, why),
     wake: streams.wake,
     heads: streams.heads,
+    unacknowledged: streams.unacknowledged,
     isOver: () => state === 'over',
     /** Whether a sweep has something to find: then it looks every 2 s. */
     isOutstanding: () => owned.isBehind() || streams.outstanding().length > 0,
@@ -329,6 +338,8 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
       cursors = given;
       for (const command of first.commands) {
         const { commandId, state: commandState, endedAt, headSeq } = command.snapshot;
+        if (first.fresh)
+          meter.count('homing_owner_moves_total', { why: command.why === '' ? 'inherited' : command.why });
         const listed = first.fresh && commandState === 'ended' && (endedAt ?? 0) < now() - RECENT_MS;
         streams.put(commandId as CommandId, listed ? listedStream(headSeq) : firstState(command));
       }

@@ -25,6 +25,10 @@ export interface Connection {
   notify(method: string, params: unknown): void;
   /** Resolves when the socket is gone. */
   readonly gone: Promise<void>;
+  /** Bytes that wait for the peer. */
+  waitingBytes(): number;
+  /** Whether entries are not pushed until the peer has taken some. */
+  isSlow(): boolean;
 }
 
 /** @param claims of the upgrade's header, where it had a token */
@@ -219,5 +223,5 @@ export function createConnection(
     });
   });
 
-  return { end, notify, gone };
+  return { end, notify, gone, waitingBytes: outbox.waitingBytes, isSlow: outbox.isSlow };
 }

@@ -10,6 +10,7 @@ import { createAsker } from './ask.js';
 import type { AttachedSession } from './attached-session.js';
 import { createDoors, isLoopback } from './doors.js';
 import { createEventStreams } from './event-streams.js';
+import { measureNode, waitingOf } from './figures.js';
 import type { Node } from './handlers/context.js';
 import { addHttpRoutes } from './http-routes.js';
 import { createHttpServer } from './http-server.js';
@@ -86,6 +87,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
   guardAdmin(ops, options.adminToken);
   addOpsRoutes(ops, node, () => draining);
   app.server.on('upgrade', upgrades.handle);
+  meter.beforeDump?.(() => measureNode(meter, upgrades.connections, table.all()));
 
   // ------------------------------------------------------------------------------------------------ beside the sockets
 
@@ -115,7 +117,14 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
 
   let left = false;
   const beat = async () => {
-    if (!left) await presence.beatNode({ nodeId, url, version: options.version, startedAt });
+    if (left) return;
+    const busAgeMs = bus.probeAgeMs();
+    await presence.beatNode({
+      ...{ nodeId, url, version: options.version, startedAt },
+      outboxBytes: waitingOf(upgrades.connections).bytes,
+      ...(Number.isFinite(busAgeMs) ? { busAgeMs: Math.round(busAgeMs) } : {}),
+      ...(draining ? { draining } : {}),
+    });
   };
 
   let wasDown = false;

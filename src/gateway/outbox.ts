@@ -17,12 +17,14 @@ export interface Outbox {
   answer(text: string): void;
   /** A notification about the session. */
   notice(text: string): void;
-  /** Ready notifications, joined by line breaks. */
-  entries(texts: string, address: Address): void;
+  /** Ready notifications, joined by line breaks. `live`: they come from their worker at this moment, not from the log. */
+  entries(texts: string, address: Address, live?: boolean): void;
   /** Whether entries may be pushed. When it was false, `onRoom` is called once it is worth asking again. */
   room(): boolean;
   /** Bytes that wait here or in the socket. */
   waitingBytes(): number;
+  /** Whether entries are not pushed until the socket has taken some. */
+  isSlow(): boolean;
   /** Bytes the peer's side has taken so far. */
   takenBytes(): number;
   useBatches(): void;
@@ -47,7 +49,7 @@ const LOW_SHARE = 0.5;
 
 type Item =
   | { readonly kind: 'frame'; readonly data: Buffer; readonly mayJoin: boolean }
-  | { readonly kind: 'entries'; readonly frames: readonly Buffer[]; readonly address: Address };
+  | { readonly kind: 'entries'; readonly frames: readonly Buffer[]; readonly address: Address; readonly live: boolean };
 
 export function createOutbox(options: OutboxOptions): Outbox {
   const { socket, stream, limitBytes, meter, permits, onRoom } = options;
@@ -83,6 +85,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
     let entryBytes = 0;
     let joined: Buffer[] = [];
     let joinedBytes = 0;
+    let firstLive: Buffer | undefined;
     const leave = () => {
       if (joined.length > 0) sendJoined(joined);
       joined = [];
@@ -96,6 +99,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
       }
       if (item.kind === 'entries') {
         entries += frames.length;
+        if (item.live) firstLive ??= frames[0];
         for (const data of frames) entryBytes += data.length;
       }
       for (const data of frames) {
@@ -115,6 +119,9 @@ export function createOutbox(options: OutboxOptions): Outbox {
     // Once a write, not once an entry: counting must not be what delivery costs.
     meter.count('homing_delivered_entries_total', {}, entries);
     meter.count('homing_delivered_bytes_total', {}, entryBytes);
+    const readAtMs = firstLive && timeOf(firstLive);
+    // Two clocks: a worker's may be ahead of this one.
+    if (readAtMs !== undefined) meter.observe('homing_delivery_seconds', Math.max(0, Date.now() - readAtMs) / 1_000);
   }
 
   function sendJoined(parts: readonly Buffer[]): void {
@@ -147,10 +154,10 @@ export function createOutbox(options: OutboxOptions): Outbox {
   return {
     answer: (text) => frame(text, false),
     notice: (text) => frame(text, true),
-    entries(texts, address) {
+    entries(texts, address, live = false) {
       const frames = texts.split('\n').map((text) => Buffer.from(text));
       add(
-        { kind: 'entries', frames, address },
+        { kind: 'entries', frames, address, live },
         frames.reduce((sum, data) => sum + data.length, 0),
       );
     },
@@ -159,6 +166,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
       return !full;
     },
     waitingBytes: () => waiting,
+    isSlow: () => full,
     takenBytes: () => taken,
     useBatches() {
       batches = true;
@@ -168,6 +176,24 @@ export function createOutbox(options: OutboxOptions): Outbox {
       items = [];
     },
   };
+}
+
+const TIME = Buffer.from('"ts":');
+const MAX_DIGITS = 16;
+const ZERO = 0x30;
+
+/** The worker's time in an entry, found without parsing it: it stands before anything that a command wrote. */
+export function timeOf(entry: Buffer): number | undefined {
+  const start = entry.indexOf(TIME) + TIME.length;
+  if (start < TIME.length) return undefined;
+  let value = 0;
+  let at = start;
+  for (; at < start + MAX_DIGITS; at++) {
+    const digit = (entry[at] ?? 0) - ZERO;
+    if (digit < 0 || digit > 9) break;
+    value = value * 10 + digit;
+  }
+  return at === start ? undefined : value;
 }
 
 const OPEN = Buffer.from('[');

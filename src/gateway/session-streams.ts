@@ -57,10 +57,15 @@ export function createSessionStreams(options: SessionStreamsOptions) {
   const endedOnes = new Set<CommandId>();
   /** When a log was first seen behind what was sent, or gone. */
   const behindSinceMs = new Map<CommandId, number>();
+  /** Acknowledged seqs as far as they are known here, from where each stream began. */
+  const acked = new Map<CommandId, number>();
+  /** A sweep found the log ahead: whether a message of it is still on its way shows while the page is read. */
+  const suspected = new Set<CommandId>();
   const repairMs = Math.max(leaseMs, REPAIR_LEAST_MS);
   let stopped = false;
 
   function put(id: CommandId, stream: StreamState): void {
+    if (!acked.has(id)) acked.set(id, stream.sentSeq);
     streams.set(id, stream);
     if (stream.mode !== 'pulling') return;
     wanting.add(id);
@@ -74,6 +79,8 @@ export function createSessionStreams(options: SessionStreamsOptions) {
     streams.delete(id);
     wanting.delete(id);
     behindSinceMs.delete(id);
+    acked.delete(id);
+    suspected.delete(id);
   }
 
   function noteLeft(id: CommandId, sentSeq: number): void {
@@ -118,6 +125,7 @@ export function createSessionStreams(options: SessionStreamsOptions) {
         const texts = tellGone(id, { ...stream, knownHead }, over ? 'expired' : 'redis_lost', now());
         send(texts.join('\n'), address);
         if (!over) meter.count('homing_commands_vanished_total');
+        if (knownHead > stream.sentSeq) meter.count('homing_gaps_total', { reason: over ? 'expired' : 'redis_lost' });
         drop(id);
         return 'more';
       }
@@ -130,6 +138,10 @@ export function createSessionStreams(options: SessionStreamsOptions) {
         const plan = planPage(id, stream, page, now());
         if (plan.type === 'send') {
           behindSinceMs.delete(id);
+          // Nothing of it was heard since the reading began: its message was lost (DE7).
+          const lost = suspected.delete(id) && plan.texts.length > 0 && stream.knownHead <= stream.sentSeq;
+          if (lost) meter.count('homing_lost_publishes_total');
+          for (const { reason } of plan.gaps) meter.count('homing_gaps_total', { reason });
           if (plan.texts.length > 0) send(plan.texts.join('\n'), address);
           put(id, plan.state);
           return 'more';
@@ -140,6 +152,7 @@ export function createSessionStreams(options: SessionStreamsOptions) {
         }
         const lost = tellLost(id, stream, plan, now());
         send(lost.text, address);
+        meter.count('homing_gaps_total', { reason: 'redis_lost' });
         put(id, lost.state);
         return 'more';
       }
@@ -182,12 +195,19 @@ export function createSessionStreams(options: SessionStreamsOptions) {
     },
 
     releaseAll(): void {
-      for (const [id, stream] of streams) if (stream.mode === 'held') put(id, releaseStream(stream));
+      for (const [id, stream] of streams) {
+        if (stream.mode !== 'held') continue;
+        put(id, releaseStream(stream));
+        if (streams.get(id)?.mode === 'pulling') meter.count('homing_catch_ups_total', { cause: 'resumed' });
+      }
     },
 
     /** Messages may have been lost. */
-    interruptAll(): void {
-      for (const [id, stream] of streams) put(id, interruptStream(stream));
+    interruptAll(cause: string): void {
+      for (const [id, stream] of streams) {
+        if (stream.mode === 'live') meter.count('homing_catch_ups_total', { cause });
+        put(id, interruptStream(stream));
+      }
     },
 
     /** Compares one stream with what a sweep found (DE7). @param sentBefore what was sent when it began to look */
@@ -197,14 +217,24 @@ export function createSessionStreams(options: SessionStreamsOptions) {
       if (head?.ended === true) endedOnes.add(id);
       // Gone or another's: the log says which, and what to tell.
       // Behind what was sent already: Redis went back, and the reading waits for the repair (L2).
-      if (head?.owned !== true || head.head < sentBefore) put(id, interruptStream(stream));
-      else put(id, compareHead(stream, head.head, head.ended));
+      if (head?.owned !== true || head.head < sentBefore) {
+        if (stream.mode === 'live') meter.count('homing_catch_ups_total', { cause: 'gone' });
+        put(id, interruptStream(stream));
+        return;
+      }
+      const compared = compareHead(stream, head.head, head.ended);
+      if (compared.mode === 'pulling' && stream.mode === 'live') {
+        suspected.add(id);
+        meter.count('homing_catch_ups_total', { cause: 'sweep' });
+      }
+      put(id, compared);
     },
 
     /** Everything of the command was consumed: nothing more is expected of it. */
     acknowledged(id: CommandId, seq: number): void {
       const stream = streams.get(id);
       if (stream?.mode === 'done' && seq >= stream.sentSeq) drop(id);
+      else if (stream !== undefined && seq > (acked.get(id) ?? 0)) acked.set(id, seq);
     },
 
     /** Asks again for pages that had to wait. */
@@ -222,6 +252,13 @@ export function createSessionStreams(options: SessionStreamsOptions) {
       return heads;
     },
 
+    /** Entries sent and not acknowledged, of all its commands. */
+    unacknowledged(): number {
+      let count = 0;
+      for (const [id, { sentSeq }] of streams) count += Math.max(0, sentSeq - (acked.get(id) ?? sentSeq));
+      return count;
+    },
+
     stop(): void {
       stopped = true;
       wanting.clear();
@@ -229,6 +266,8 @@ export function createSessionStreams(options: SessionStreamsOptions) {
       behindSinceMs.clear();
       left.clear();
       endedOnes.clear();
+      acked.clear();
+      suspected.clear();
     },
   };
 }

@@ -13,6 +13,13 @@ export interface TextMeter extends Meter {
 
 type Labels = Readonly<Record<string, string>>;
 const NONE: Labels = {};
+const ALARMING = [
+  'homing_misdelivered_total',
+  'homing_claims_lost_total',
+  'homing_claims_short_total',
+  'homing_lost_publishes_total',
+  'homing_kill_survivors_total',
+];
 
 /** @param process names the default figures of Node (event-loop lag, memory, CPU) as `homing_process_*` */
 export function createMeter(): TextMeter {
@@ -21,6 +28,7 @@ export function createMeter(): TextMeter {
   const counters = new Map<string, Counter>();
   const gauges = new Map<string, Gauge>();
   const histograms = new Map<string, Histogram>();
+  const looks: (() => void)[] = [];
 
   const factsOf = (name: string, type: MetricFacts['type'], labels: Labels): MetricFacts =>
     (METRICS as Readonly<Record<string, MetricFacts>>)[name] ?? { type, help: name, labels: Object.keys(labels) };
@@ -56,9 +64,15 @@ export function createMeter(): TextMeter {
     observe(name, value, labels = NONE) {
       metricOf(histograms, name, () => new Histogram(optionsOf(name, 'histogram', labels))).observe(labels, value);
     },
-    dump: () => registry.metrics(),
+    beforeDump(look) {
+      looks.push(look);
+    },
+    dump() {
+      for (const look of looks) look();
+      return registry.metrics();
+    },
   };
   // Alerts ask for these: a figure that was never counted must read 0, not nothing.
-  for (const name of ['homing_misdelivered_total', 'homing_claims_lost_total']) meter.count(name, NONE, 0);
+  for (const name of ALARMING) meter.count(name, NONE, 0);
   return meter;
 }

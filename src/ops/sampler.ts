@@ -5,6 +5,8 @@ import type { BoardQueues } from '../queue/board.js';
 import type { ServerFigures } from '../redis/server-figures.js';
 
 const INTERVAL_MS = 5_000;
+/** Bounds the label `pool`. */
+const MAX_POOLS = 200;
 
 export function startSampler(ports: {
   readonly presence: Presence;
@@ -24,9 +26,10 @@ export function startSampler(ports: {
   async function sample(): Promise<void> {
     const workers = new Map<string, number>();
     for (const { facts } of await presence.workers()) {
-      if (facts !== undefined) workers.set(facts.pool, (workers.get(facts.pool) ?? 0) + 1);
+      // One that drains takes nothing more.
+      if (facts?.draining === false) workers.set(facts.pool, (workers.get(facts.pool) ?? 0) + 1);
     }
-    for (const pool of workers.keys()) known.add(pool);
+    for (const pool of [...workers.keys(), ...(await queues.pools())]) if (known.size < MAX_POOLS) known.add(pool);
     onPools([...known]);
     for (const pool of known) {
       const { waiting, oldestWaitMs } = await queues.depth(pool);
@@ -34,16 +37,24 @@ export function startSampler(ports: {
       meter.gauge('homing_queue_oldest_wait_seconds', oldestWaitMs / 1_000, { pool });
       meter.gauge('homing_pool_workers', workers.get(pool) ?? 0, { pool });
     }
+    meter.gauge(
+      'homing_workers',
+      [...workers.values()].reduce((sum, count) => sum + count, 0),
+    );
     const { roundTripMs, usedMemoryBytes, maxMemoryBytes, noEviction } = await figures();
     meter.observe('homing_redis_round_trip_seconds', roundTripMs / 1_000);
     meter.gauge('homing_redis_used_memory_bytes', usedMemoryBytes);
     meter.gauge('homing_redis_max_memory_bytes', maxMemoryBytes);
     meter.gauge('homing_redis_noeviction', noEviction ? 1 : 0);
+    meter.gauge('homing_redis_up', 1);
   }
 
   const turn = () => {
     sample()
-      .catch((error) => log.debug({ fault: messageOf(error) }, 'could not look at the queues'))
+      .catch((error) => {
+        meter.gauge('homing_redis_up', 0);
+        log.debug({ fault: messageOf(error) }, 'could not look at the queues');
+      })
       .finally(arm);
   };
   const arm = () => {

@@ -15,12 +15,15 @@ export interface PoolDepth {
 export interface BoardQueues {
   /** The queue of a pool, for BullMQ's own tools. At most `MAX_POOLS` are kept open. */
   queueOf(pool: string): Queue;
+  /** Pools that jobs were added to within a week, the latest first, at most as many as are shown. @throws when Redis does not answer */
+  pools(): Promise<readonly string[]>;
   /** @throws when Redis does not answer */
   depth(pool: string): Promise<PoolDepth>;
   close(): Promise<void>;
 }
 
 const MAX_POOLS = 256;
+const POOL_KEPT_MS = 7 * 24 * 3_600_000;
 
 /** @param options.redis a connection of role `queue-producer`, which the caller closes after `close` */
 export function createBoardQueues(options: { readonly redis: Redis | Cluster; readonly keys: Keys }): BoardQueues {
@@ -40,6 +43,10 @@ export function createBoardQueues(options: { readonly redis: Redis | Cluster; re
 
   return {
     queueOf,
+    async pools() {
+      await redis.zremrangebyscore(keys.pools, '-inf', Date.now() - POOL_KEPT_MS);
+      return redis.zrevrange(keys.pools, 0, MAX_POOLS - 1);
+    },
     async depth(pool) {
       const queue = queueOf(pool);
       const counts = await queue.getJobCounts('waiting', 'prioritized');

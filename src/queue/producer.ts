@@ -12,6 +12,8 @@ import { jobName, jobOptions } from './job.js';
 const MAX_QUEUES = 64;
 const CALL_TIMEOUT_MS = 5_000;
 const LOG_EVERY_MS = 30_000;
+/** How often a pool in use is noted, for operators who look at pools that no worker serves. */
+const NOTE_EVERY_MS = 3_600_000;
 
 const STATES: Readonly<Record<string, JobState>> = {
   waiting: 'waiting',
@@ -30,6 +32,7 @@ export function createQueueProducer(options: {
   readonly log: Log;
 }): QueueProducer {
   const { redis, keys, log } = options;
+  const notedAtMs = new Map<string, number>();
   /** In order of last use. */
   const queues = new Map<string, Queue>();
   let loggedMs = Number.NEGATIVE_INFINITY;
@@ -63,7 +66,16 @@ export function createQueueProducer(options: {
   function drop(pool: string): void {
     const queue = queues.get(pool);
     queues.delete(pool);
+    notedAtMs.delete(pool);
     queue?.close().catch(() => {});
+  }
+
+  /** A note that is lost is made again; nothing but figures rests on it. */
+  function note(pool: string): void {
+    const now = Date.now();
+    if (now - (notedAtMs.get(pool) ?? 0) < NOTE_EVERY_MS) return;
+    notedAtMs.set(pool, now);
+    redis.zadd(keys.pools, now, pool).catch(() => notedAtMs.delete(pool));
   }
 
   /** One call with a bounded wait. A queue that failed is made anew: its first contact with Redis may be what failed. */
@@ -85,6 +97,7 @@ export function createQueueProducer(options: {
 
   return {
     async add(pool, job, { priority, delayMs }) {
+      note(pool);
       await call(pool, (queue) => queue.add(jobName(job), job, jobOptions(job, priority, delayMs)));
     },
     async state(pool, commandId) {

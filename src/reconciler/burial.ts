@@ -16,6 +16,7 @@ export async function buryWorker(ports: ReconcilerPorts, workerId: WorkerId): Pr
       );
       if (answer.type === 'ended') {
         meter.count('homing_reconciler_actions_total', { action: 'lost' });
+        meter.count('homing_commands_ended_total', { reason: 'lost' });
         log.warn({ commandId, workerId }, 'ended a command whose worker is dead');
       }
     }

@@ -5,6 +5,7 @@
 import { jobOf } from '../domain/job.js';
 import { type ClockStep, elapsedMs } from '../domain/liveness.js';
 import type { CommandRecord, DueItem } from '../domain/ports.js';
+import type { EndReason } from '../protocol/entries.js';
 import { type CommandId, parseCommandId, parseSessionId, type SessionId } from '../protocol/ids.js';
 import type { ReconcilerOptions, ReconcilerPorts } from './reconciler.js';
 
@@ -35,6 +36,7 @@ export async function settleDue(
 async function endGrace(ports: ReconcilerPorts, options: ReconcilerOptions, sessionId: SessionId) {
   const answer = await ports.sessions.close(sessionId, { type: 'grace' });
   if (answer.type === 'refused') return answer.dueInMs;
+  ports.meter.count('homing_sessions_closed_total', { cause: 'grace' });
   ports.log.info({ sessionId, moved: answer.moved }, 'closed a session whose grace was over');
   await killOwnerless(ports, options, answer.toKill);
   return undefined;
@@ -43,7 +45,9 @@ async function endGrace(ports: ReconcilerPorts, options: ReconcilerOptions, sess
 /** Finishes a close that another process began (S3). */
 async function goOnClosing(ports: ReconcilerPorts, options: ReconcilerOptions, sessionId: SessionId) {
   const answer = await ports.sessions.close(sessionId, { type: 'continue' });
-  if (answer.type === 'closed') await killOwnerless(ports, options, answer.toKill);
+  if (answer.type !== 'closed') return;
+  ports.meter.count('homing_reconciler_actions_total', { action: 'closed' });
+  await killOwnerless(ports, options, answer.toKill);
 }
 
 async function killOwnerless(ports: ReconcilerPorts, options: ReconcilerOptions, commandIds: readonly CommandId[]) {
@@ -64,24 +68,24 @@ async function checkQueued(
   redisNowMs: number,
   steps: readonly ClockStep[],
 ) {
-  const { commands, queue, log } = ports;
+  const { commands, queue, meter, log } = ports;
+  /** Only who takes the claim has ended it. */
+  const end = async (reason: EndReason, error: string) => {
+    const { type } = await commands.endWithoutWorker(commandId, '', reason, error);
+    if (type === 'ended') meter.count('homing_commands_ended_total', { reason });
+  };
   const record = await commands.get(commandId);
   if (record === undefined || record.snapshot.state !== 'queued') return undefined;
   const { pool, createdAt } = record.snapshot;
   if (record.kill !== undefined) {
-    await commands.endWithoutWorker(commandId, '', record.kill.reason, 'It was cancelled before it started.');
+    await end(record.kill.reason, 'It was cancelled before it started.');
     await queue.remove(pool, commandId);
     return undefined;
   }
   const waitedMs = elapsedMs(createdAt, redisNowMs, steps);
   const leftMs = record.delayMs + (record.queueMs ?? options.queueMs) - waitedMs;
   if (leftMs <= 0) {
-    await commands.endWithoutWorker(
-      commandId,
-      '',
-      'expired',
-      'No worker took it in the time it may wait in the queue.',
-    );
+    await end('expired', 'No worker took it in the time it may wait in the queue.');
     await queue.remove(pool, commandId);
     return undefined;
   }
@@ -121,5 +125,6 @@ async function tellEnd(ports: ReconcilerPorts, commandId: CommandId) {
 
 async function expire(ports: ReconcilerPorts, commandId: CommandId) {
   const answer = await ports.commands.expire(commandId);
+  if (answer.type === 'expired') ports.meter.count('homing_reconciler_actions_total', { action: 'expired' });
   return answer.type === 'refused' ? answer.dueInMs : undefined;
 }

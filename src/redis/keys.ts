@@ -42,6 +42,8 @@ export function createKeys(prefix: string) {
     workerCommands: (id: WorkerId) => `${prefix}:worker:${id}:cmds`,
     due: (bucket: number) => `${prefix}:due:${bucket}`,
     leader: `${prefix}:leader`,
+    /** Pools that jobs were added to lately; on the server of the queues. */
+    pools: `${prefix}:pools`,
     /** BullMQ's own prefix for a pool; the hash tag keeps a queue in one slot. */
     queuePrefix: (pool: string) => `{${prefix}:${pool}}`,
   };

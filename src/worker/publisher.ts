@@ -59,6 +59,8 @@ export type PublishEnd = 'ended' | 'claim_lost' | 'closed';
 export interface Publisher {
   add(body: SpoolBody): void;
   readonly outputBytes: number;
+  /** Output that waits for Redis or its rate, and the part of it that is in memory. */
+  readonly waiting: { readonly bytes: number; readonly memoryBytes: number };
   /** The owner as far as is known. */
   readonly ownerSessionId: SessionId | null;
   /**
@@ -138,6 +140,7 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
   function nextAppend(): AppendRequest {
     const entries = spool.take(BATCH_BYTES, BATCH_ENTRIES, Date.now());
     const last = entries.at(-1)?.body;
+    for (const { body } of entries) if (body.type === 'gap') meter.count('homing_gaps_total', { reason: body.reason });
     bucket.take(
       entries.reduce((sum, { body }) => sum + (body.type === 'output' ? body.bytes.length : 0), 0),
       performance.now(),
@@ -219,6 +222,9 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
     },
     get outputBytes() {
       return spool.outputBytes;
+    },
+    get waiting() {
+      return { bytes: spool.waitingBytes, memoryBytes: spool.hereBytes };
     },
     get ownerSessionId() {
       return owner;

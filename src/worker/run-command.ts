@@ -52,6 +52,8 @@ export async function runCommand(
     return;
   }
 
+  const waitedMs = claim.startedAt - claim.createdAt - (claim.spec.delayMs ?? 0);
+  ports.meter.observe('homing_command_wait_seconds', Math.max(0, waitedMs) / 1_000);
   const run = openRun(ports, options, control, commandId, claimId, token, claim);
   let published: PublishEnd = 'closed';
   try {
@@ -62,7 +64,6 @@ export async function runCommand(
     log.info({ published, ...(ending === 'claim_lost' ? {} : { reason: ending.reason }) }, 'command is over');
     if (ending === 'claim_lost') ports.meter.count('homing_claims_lost_total');
     else ports.meter.count('homing_commands_ended_total', { reason: ending.reason });
-    ports.meter.observe('homing_command_wait_seconds', Math.max(0, claim.startedAt - claim.createdAt) / 1_000);
     // A command that was abandoned stays listed: the reconciler looks after it.
     if (!control.abandoned.aborted) await forget(ports, options, commandId, log);
   } finally {
@@ -80,6 +81,8 @@ function keepEnded(run: Run): void {
 
 /** Starts the process, waits for its end, and ends what is left of it. */
 async function execute(run: Run): Promise<Ending | 'claim_lost'> {
+  const { meter } = run.ports;
+  const claimedAtMs = performance.now();
   const cause = await causeOrPlace(run);
   if (cause.type !== 'placed') return decideEnding(cause, NOT_STARTED, []);
   const { place, cwd } = cause;
@@ -87,6 +90,8 @@ async function execute(run: Run): Promise<Ending | 'claim_lost'> {
   const started = await start(run, place, cwd);
   if (started.type === 'spawn_failed') return decideEnding(started, NOT_STARTED, []);
   const { process } = started;
+  const startedAtMs = performance.now();
+  meter.observe('homing_command_spawn_seconds', (startedAtMs - claimedAtMs) / 1_000);
 
   run.publisher.add({
     type: 'started',
@@ -105,7 +110,11 @@ async function execute(run: Run): Promise<Ending | 'claim_lost'> {
       await process.tree.kill();
       return 'claim_lost';
     }
-    return await finish(run, first, process, output, terminator);
+    const ending = await finish(run, first, process, output, terminator);
+    meter.observe('homing_command_run_seconds', (performance.now() - startedAtMs) / 1_000);
+    if (first.type !== 'exit') meter.count('homing_commands_killed_total', { reason: ending.reason });
+    if (ending.leftovers > 0) meter.count('homing_kill_survivors_total', {}, ending.leftovers);
+    return ending;
   } finally {
     endings.close();
     output.close();

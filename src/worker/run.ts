@@ -37,6 +37,8 @@ export interface RunPorts {
   readonly claims: Claims;
   readonly reassertion: Pick<Reassertion, 'recordOf' | 'command'>;
   readonly kept: KeptRuns;
+  /** Of the commands that are here; their figures are looked at. */
+  readonly publishers: Set<Pick<Publisher, 'waiting'>>;
   readonly pipes: PipePool;
   readonly containment: Containment;
   readonly ledger: Pick<Ledger, 'enter'>;
@@ -146,6 +148,7 @@ export function openRun(
       shelf,
     },
   );
+  ports.publishers.add(publisher);
   const { patterns, breakers, meter } = ports;
   const origin = claim.originSessionId ?? `${claim.place.tag}/${claim.place.principal}`;
   const notices = createNotices({ patterns, breakers, publisher, meter }, claim.spec.notify, origin);
@@ -189,6 +192,7 @@ export function openRun(
       notices.end();
       record.close();
       publisher.close();
+      ports.publishers.delete(publisher);
       shelf.close();
     },
   };

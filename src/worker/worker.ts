@@ -28,7 +28,7 @@ import type { Containment } from './containment.js';
 import { createKeptRuns } from './kept-runs.js';
 import type { Ledger } from './ledger.js';
 import { closePipe, createPipePool } from './pipes.js';
-import { REWIND_LEAST_MS } from './publisher.js';
+import { type Publisher, REWIND_LEAST_MS } from './publisher.js';
 import type { RunOptions, RunPorts } from './run.js';
 import { runCommand } from './run-command.js';
 import { createBreakers } from './watch-notices.js';
@@ -91,6 +91,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
   const drained = new AbortController();
   const abandoned = new AbortController();
   const running = new Map<CommandId, Promise<void>>();
+  const publishers = new Set<Pick<Publisher, 'waiting'>>();
   let state: 'starting' | 'running' | 'draining' | 'closed' = 'starting';
   let consumer: QueueConsumer | undefined;
   let beatTimer: NodeJS.Timeout | undefined;
@@ -105,7 +106,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
     if (before !== undefined) return before;
     const control = { drained: drained.signal, abandoned: abandoned.signal };
     const over = runCommand(
-      { ...ports, claims, pipes, kept, breakers, log },
+      { ...ports, claims, pipes, kept, publishers, breakers, log },
       { ...options, workerId },
       control,
       commandId,
@@ -117,6 +118,18 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
     meter.gauge('homing_commands_running', running.size);
     return over;
   }
+
+  function measure(): void {
+    let bytes = 0;
+    let memoryBytes = 0;
+    for (const { waiting } of publishers) {
+      bytes += waiting.bytes;
+      memoryBytes += waiting.memoryBytes;
+    }
+    meter.gauge('homing_spool_bytes', bytes);
+    meter.gauge('homing_spool_memory_bytes', memoryBytes);
+  }
+  meter.beforeDump?.(measure);
 
   async function beat(): Promise<void> {
     await presence.beatWorker({

@@ -23,6 +23,20 @@ describe('figures', () => {
     expect(calls.length).toBeGreaterThan(20);
   });
 
+  it('are all measured somewhere', () => {
+    const measured = new Set(calls.map(({ name }) => name));
+    expect(Object.keys(catalogue).filter((name) => !measured.has(name))).toEqual([]);
+  });
+
+  it('are looked at when they are read, and at no other time', async () => {
+    const meter = createMeter();
+    let looks = 0;
+    meter.beforeDump?.(() => meter.gauge('homing_spool_bytes', ++looks));
+    expect(looks).toBe(0);
+    expect(await meter.dump()).toContain('homing_spool_bytes 1');
+    expect(await meter.dump()).toContain('homing_spool_bytes 2');
+  });
+
   it('name their unit, and counters end in _total', () => {
     for (const [name, { type, help }] of Object.entries(catalogue)) {
       expect(name).toMatch(/^homing_[a-z_]+$/);

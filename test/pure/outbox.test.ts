@@ -1,12 +1,15 @@
 import type { Socket } from 'node:net';
 import { expect, test } from 'vitest';
 import type { WebSocket } from 'ws';
-import { type Address, createOutbox } from '../../src/gateway/outbox.js';
+import { type Address, createOutbox, timeOf } from '../../src/gateway/outbox.js';
+import { serializeEntry } from '../../src/protocol/entries.js';
+import { type CommandId, makeCommandId, tagFromDigest } from '../../src/protocol/ids.js';
 
 /** A socket whose peer takes what is sent only when told to. */
 function setUp(options: { limitBytes?: number; permits?: (address: Address) => boolean } = {}) {
   const frames: string[] = [];
   const callbacks: (() => void)[] = [];
+  const observed: [string, number][] = [];
   let rooms = 0;
   const socket = {
     send(data: Buffer, _options: object, done: () => void) {
@@ -16,7 +19,7 @@ function setUp(options: { limitBytes?: number; permits?: (address: Address) => b
   } as unknown as WebSocket;
   const stream = { cork() {}, uncork() {} } as unknown as Socket;
   const outbox = createOutbox({
-    meter: { count() {}, gauge() {}, observe() {} },
+    meter: { count() {}, gauge() {}, observe: (name, value) => void observed.push([name, value]) },
     socket,
     stream,
     limitBytes: options.limitBytes ?? 1_000,
@@ -29,9 +32,10 @@ function setUp(options: { limitBytes?: number; permits?: (address: Address) => b
   const take = () => {
     for (const done of callbacks.splice(0)) done();
   };
-  return { outbox, frames, turn, take, rooms: () => rooms };
+  return { outbox, frames, observed, turn, take, rooms: () => rooms };
 }
 
+const commandId: CommandId = makeCommandId(tagFromDigest(new Uint8Array(32)), new Uint8Array(16));
 const mine: Address = { type: 'owner', sessionId: 's', attachmentId: 'a' };
 const other: Address = { type: 'owner', sessionId: 't', attachmentId: 'a' };
 
@@ -85,4 +89,30 @@ test('after it was closed nothing leaves', async () => {
   outbox.notice('{"n":2}');
   await turn();
   expect(frames).toEqual([]);
+});
+
+test('how long an entry took from its worker is measured once a write, of what is live, and never below zero', async () => {
+  const { outbox, observed, turn } = setUp();
+  const textAt = (ts: number) =>
+    serializeEntry({ type: 'output', commandId, seq: 1, ts, at: 0, stream: 'out', data: '"ts":5' });
+  outbox.entries(textAt(Date.now() - 60_000), mine);
+  outbox.entries(`${textAt(Date.now() - 2_000)}\n${textAt(Date.now())}`, mine, true);
+  await turn();
+  expect(observed).toHaveLength(1);
+  expect(observed[0]?.[1]).toBeCloseTo(2, 0);
+  outbox.entries(textAt(Date.now() + 60_000), mine, true);
+  await turn();
+  expect(observed[1]).toEqual(['homing_delivery_seconds', 0]);
+});
+
+test('the time of an entry is found without parsing it, whatever its command prints', () => {
+  const entry = { commandId, seq: 7, ts: 1_764_000_000_123 };
+  for (const text of [
+    serializeEntry({ type: 'output', ...entry, at: 0, stream: 'out', data: '"ts":1' }),
+    serializeEntry({ type: 'heartbeat', ...entry, elapsedMs: 1, bytesSinceLast: 0 }),
+  ]) {
+    expect(timeOf(Buffer.from(text))).toBe(entry.ts);
+  }
+  expect(timeOf(Buffer.from('{"seq":1}'))).toBeUndefined();
+  expect(timeOf(Buffer.from('{"ts":null}'))).toBeUndefined();
 });

@@ -63,6 +63,7 @@ async function enter(
     return { generation, owned };
   } catch (error) {
     node.table.leave(holding);
+    node.meter.count('homing_attaches_refused_total', { reason: error instanceof AppError ? error.code : 'INTERNAL' });
     throw error;
   }
 }
@@ -88,6 +89,7 @@ function answerFor(
   caller: Caller,
   holding: Holding,
   facts: {
+    readonly kind: 'open' | 'resume';
     readonly resumeToken: string;
     readonly generation: number;
     readonly more: boolean;
@@ -97,6 +99,7 @@ function answerFor(
   const { heartbeatMs, graceMs, outboxBytes, maxFrameBytes } = node.options;
   node.table.hold(holding);
   caller.bind(holding);
+  node.meter.count('homing_attaches_total', { kind: facts.kind });
   return {
     result: {
       sessionId: holding.session.sessionId,
@@ -144,7 +147,7 @@ export const openSession: SessionlessHandler<'session.open'> = async (node, call
   const identity = identityOf(node, generation, resumeToken, params.pageNonce);
   holding.session.begin({ ...owned, fresh: true, identity }, new Map());
   const commands = owned.commands.map(({ snapshot }) => snapshot);
-  return answerFor(node, caller, holding, { resumeToken, generation, more: owned.more, commands });
+  return answerFor(node, caller, holding, { kind: 'open', resumeToken, generation, more: owned.more, commands });
 };
 
 export const resumeSession: SessionlessHandler<'session.resume'> = async (node, caller, params) => {
@@ -152,13 +155,17 @@ export const resumeSession: SessionlessHandler<'session.resume'> = async (node, 
   const claims = await claimsOf(node, caller, params.token);
   requireScope(claims, 'read');
   const denied = () => new AppError('RESUME_DENIED', 'there is no such session, or the resume token is not its own');
+  const strange = () => {
+    node.meter.count('homing_attaches_refused_total', { reason: 'RESUME_DENIED' });
+    return denied();
+  };
   const sessionId = parseSessionId(params.sessionId);
   const place = sessionId === undefined ? undefined : await sessions.place(sessionId);
-  if (sessionId === undefined || place === undefined) throw denied();
+  if (sessionId === undefined || place === undefined) throw strange();
   // Another's session answers like one that is not there (IS1).
   const { principal, tenant } = claims;
-  if (place.tenant !== tenant || place.principal !== principal) throw denied();
-  if (!coversConversation(claims, place.conversation)) throw denied();
+  if (place.tenant !== tenant || place.principal !== principal) throw strange();
+  if (!coversConversation(claims, place.conversation)) throw strange();
 
   const holding = holdingFor(node, caller, place, sessionId);
   const { generation, owned } = await enter(node, caller, holding, async () => {
@@ -188,7 +195,8 @@ export const resumeSession: SessionlessHandler<'session.resume'> = async (node, 
   const identity = identityOf(node, generation, params.resumeToken, params.pageNonce);
   holding.session.begin({ ...owned, fresh: false, identity }, cursors);
   const commands = owned.commands.map((command) => resumedSnapshot(command, cursors));
-  return answerFor(node, caller, holding, { resumeToken: params.resumeToken, generation, more: owned.more, commands });
+  const { resumeToken } = params;
+  return answerFor(node, caller, holding, { kind: 'resume', resumeToken, generation, more: owned.more, commands });
 };
 
 /** `recovered` is false only where Redis is behind the client; gaps inside of a log are told where they are. */

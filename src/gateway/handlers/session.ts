@@ -24,6 +24,7 @@ export const closeSession: Handler<'session.close'> = async (node, { caller, cla
     session.closing(false);
     throw new AppError('SESSION_IN_USE', 'another connection holds this session now');
   }
+  node.meter.count('homing_sessions_closed_total', { cause: 'request' });
   const held = session.held();
   if (held !== undefined) node.reasserter.closed(held);
   // Nobody waits for their end: the wish is in the record of each.
