@@ -1,5 +1,4 @@
 /** What `homing doctor` looks at: the Redis that would be used, the one of the queues, and this machine. */
-import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:net';
 import type { Settings } from '../config.js';
 import { broken, type Finding, good, risky } from '../domain/finding.js';
@@ -11,13 +10,14 @@ import { inspectRedis } from '../redis/inspect.js';
 import { createKeys } from '../redis/keys.js';
 import { findOrFetchServer, serverSourcesOf } from '../redis/server-binary.js';
 import { redisTargets } from '../redis/targets.js';
-import { createContainment } from '../worker/containment.js';
+import { probeContainment } from '../worker/containment.js';
+import { countLeftovers } from '../worker/containment-sweep.js';
 import { dataDirOf, readRunFile } from './data-dir.js';
 import type { Section } from './doctor.js';
 import type { Env } from './env-files.js';
 import { nodeFaults } from './settings.js';
 
-/** Never throws for something that is wrong: that is a finding. */
+/** Never throws for something that is wrong: that is a finding. Looks, and changes nothing. */
 export async function examine(settings: Settings, env: Env): Promise<Section[]> {
   const run = readRunFile(dataDirOf(settings, env));
   const redisUrl: string | undefined = settings.HOMING_REDIS_URL ?? run?.redisUrl;
@@ -70,6 +70,7 @@ async function hostSection(settings: Settings, env: Env, upPid: number | undefin
   const { HOMING_HOST, HOMING_PORT, HOMING_OPS_HOST, HOMING_OPS_PORT } = settings;
   const findings = await Promise.all([
     containmentOf(settings, env),
+    leftoversOf(),
     portOf('port', HOMING_HOST, HOMING_PORT, '/openapi.json', upPid),
     portOf('ops port', HOMING_OPS_HOST, HOMING_OPS_PORT, '/livez', upPid),
   ]);
@@ -93,10 +94,8 @@ async function containmentOf(settings: Settings, env: Env): Promise<Finding> {
   const mend =
     'Run workers as root, or allow user namespaces (bubblewrap helps). In a container the container itself holds them.';
   try {
-    const options = { id: `doctor-${randomBytes(8).toString('hex')}`, path: env.PATH ?? '', log };
-    const containment = await createContainment({ ...options, floor: settings.HOMING_CONTAINMENT });
-    const { level, means, profiles } = containment;
-    await containment.close();
+    const options = { path: env.PATH ?? '', floor: settings.HOMING_CONTAINMENT, log };
+    const { level, means, profiles } = await probeContainment(options);
     if (level === 'pidns') {
       const sandbox = profiles.length > 0 ? `; sandboxes: ${profiles.join(', ')}` : '; no sandboxes (bwrap is missing)';
       return good(check, `${level}, by ${means}${sandbox}`);
@@ -106,6 +105,13 @@ async function containmentOf(settings: Settings, env: Env): Promise<Finding> {
   } catch (error) {
     return broken(check, messageOf(error), mend);
   }
+}
+
+async function leftoversOf(): Promise<Finding> {
+  const count = await countLeftovers();
+  if (count === 0) return good('leftovers', 'none of workers that died');
+  const found = `${count} process${count === 1 ? '' : 'es'} of commands whose worker died`;
+  return risky('leftovers', found, 'The next worker that starts on this machine ends them.');
 }
 
 const ASK_WITHIN_MS = 3_000;

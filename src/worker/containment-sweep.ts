@@ -1,5 +1,6 @@
 /**
- * Finds what dead workers of this host left behind, by the mark that every command of a worker carries, and ends it.
+ * Finds what dead workers of this host left behind, by the mark that every command of a worker carries. A worker that starts
+ * ends it.
  *
  * A mark names the worker's process by pid, start time and pid namespace, so that neither a pid that was given out again nor
  * a worker in another container is taken for a dead one.
@@ -21,15 +22,18 @@ export function ownMark(id: string): Mark {
 }
 
 /** @returns how many processes were killed */
-export async function sweepLeftovers(): Promise<number> {
+export const sweepLeftovers = (): Promise<number> => countLeftovers((pid) => sendSignal(pid, 'SIGKILL'));
+
+/** @param counts called for each while it is known to be one; whether it counts */
+export async function countLeftovers(counts: (pid: number) => boolean = () => true): Promise<number> {
   const here = pidNamespace();
   if (here === '') return 0; // No /proc: nothing is known of others.
-  let killed = 0;
+  let count = 0;
   for (const { pid } of await everyProcess()) {
     const mark = environmentOf(pid).find((variable) => variable.startsWith(`${MARK}=`));
-    if (mark !== undefined && isOfDeadWorker(mark.slice(MARK.length + 1), here) && sendSignal(pid, 'SIGKILL')) killed++;
+    if (mark !== undefined && isOfDeadWorker(mark.slice(MARK.length + 1), here) && counts(pid)) count += 1;
   }
-  return killed;
+  return count;
 }
 
 function isOfDeadWorker(value: string, here: string): boolean {

@@ -64,11 +64,29 @@ const USUAL_FOLDERS = '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin';
 
 /** Probes the host and ends what dead workers left on it. @throws AppError CONTAINMENT_UNAVAILABLE with a sentence */
 export async function createContainment(options: ContainmentOptions): Promise<Containment> {
-  const { log, floor } = options;
-  const mark = ownMark(options.id);
+  const { log, runAs } = options;
   const swept = await sweepLeftovers();
   if (swept > 0) log.warn({ processes: swept }, 'ended what dead workers had left on this host');
+  const found = await tryHost(options);
+  return assemble({ mark: ownMark(options.id), log, runAs, ...found });
+}
 
+export type ContainmentFacts = Pick<Containment, 'level' | 'means' | 'profiles'>;
+
+/** What a worker would have here. Leaves the host as it was. @throws as `createContainment` */
+export async function probeContainment(options: Omit<ContainmentOptions, 'id'>): Promise<ContainmentFacts> {
+  return factsOf(await tryHost(options));
+}
+
+interface Tried {
+  readonly recipe: RoomRecipe | undefined;
+  readonly sandbox: SandboxTools | undefined;
+  readonly setpriv: string | undefined;
+}
+
+/** By planting processes of its own, which are gone when it resolves. */
+async function tryHost(options: Omit<ContainmentOptions, 'id'>): Promise<Tried> {
+  const { log, floor } = options;
   const tools = await findTools(options);
   if (options.runAs !== undefined && tools.setpriv === undefined) {
     throw new AppError('INVALID_PARAMS', 'HOMING_RUN_AS: needs setpriv (of util-linux), which was not found');
@@ -92,20 +110,23 @@ export async function createContainment(options: ContainmentOptions): Promise<Co
   const sandbox = sandboxTools(tools);
   const offersSandbox =
     sandbox !== undefined && (await works(sandboxRecipe('readonly', { cwd: '/', visible: [] }, sandbox)));
-  const sandboxed = offersSandbox ? sandbox : undefined;
-  return assemble({ mark, log, recipe: first, sandbox: sandboxed, setpriv: tools.setpriv, runAs: options.runAs });
+  return { recipe: first, sandbox: offersSandbox ? sandbox : undefined, setpriv: tools.setpriv };
 }
 
-interface Found {
+const factsOf = ({ recipe, sandbox }: Tried): ContainmentFacts => ({
+  level: recipe === undefined ? 'group' : 'pidns',
+  means: recipe?.name ?? 'process group',
+  profiles: sandbox === undefined ? [] : SANDBOX_PROFILES,
+});
+
+interface Found extends Tried {
   readonly mark: Mark;
   readonly log: Log;
-  readonly recipe: RoomRecipe | undefined;
-  readonly sandbox: SandboxTools | undefined;
-  readonly setpriv: string | undefined;
   readonly runAs: RunAs | undefined;
 }
 
-async function assemble({ mark, log, recipe, sandbox, setpriv, runAs }: Found): Promise<Containment> {
+async function assemble(found: Found): Promise<Containment> {
+  const { mark, log, recipe, sandbox, setpriv, runAs } = found;
   const env = { [mark.name]: mark.value };
   const lifeline = recipe === undefined ? createLifeline(`${mark.name}=${mark.value}`, log) : undefined;
   // Names in it mean something only to who was told them; each is in a folder of its own.
@@ -116,9 +137,7 @@ async function assemble({ mark, log, recipe, sandbox, setpriv, runAs }: Found): 
   const asUser = runAs === undefined || setpriv === undefined ? [] : [setpriv, ...runAs.options, '--'];
   const rooms = recipe === undefined ? undefined : createRooms(recipe, env, log);
   return {
-    level: recipe === undefined ? 'group' : 'pidns',
-    means: recipe?.name ?? 'process group',
-    profiles: sandbox === undefined ? [] : SANDBOX_PROFILES,
+    ...factsOf(found),
     mark,
     async place(profile, cwd) {
       if (profile !== undefined) {
@@ -235,7 +254,7 @@ function sandboxTools({ bwrap, nsenter, setpriv, setsid, root }: Tools): Sandbox
   return { bwrap, nsenter, setpriv, setsid, root };
 }
 
-async function findTools({ path, without = [] }: ContainmentOptions): Promise<Tools> {
+async function findTools({ path, without = [] }: Omit<ContainmentOptions, 'id'>): Promise<Tools> {
   const root = process.getuid?.() === 0;
   if (process.platform !== 'linux') return { root };
   const folders = [...path.split(delimiter), ...USUAL_FOLDERS.split(':')].filter((folder) => folder.startsWith('/'));

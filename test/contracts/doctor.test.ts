@@ -1,13 +1,18 @@
 /** `homing doctor` as people and scripts use it. */
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { readlinkSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { runHoming } from '../support/cluster.js';
 import { type Household, startHousehold } from '../support/household.js';
+import { MARKER } from '../support/processes.js';
 import { freePort } from '../support/redis.js';
+
+const goneProcess = () => spawnSync('true').pid;
 
 describe('homing doctor beside a running homing up', () => {
   let home: Household;
@@ -63,6 +68,30 @@ describe('homing doctor on its own', () => {
     expect(stdout).toMatch(/^ +→ Start it, or change HOMING_REDIS_URL/m);
     expect(stdout).toMatch(/^1 failure/m);
     expect(stdout).not.toContain('hidden');
+  });
+
+  it('[CO4] tells what a dead worker left behind, and leaves it alone', async () => {
+    const temporary = await mkdtemp(join(tmpdir(), 'homing-doctor-tmp-'));
+    const gone = goneProcess();
+    const folder = join(temporary, `homing-inputs-${gone}-abc`);
+    await mkdir(folder);
+    // Its worker: a process that is no more.
+    const mark = ['wrk', gone, 1, readlinkSync('/proc/self/ns/pid')].join(',');
+    const left = spawn('sleep', ['60'], {
+      stdio: 'ignore',
+      env: { PATH: process.env.PATH, HOMING_WORKER_MARK: mark, [MARKER]: `${process.pid}:doctor` },
+    });
+    try {
+      await once(left, 'spawn');
+      const { stdout } = await runHoming(['doctor', '--json'], { env: { ...env(), TMPDIR: temporary } });
+      const findings = JSON.parse(stdout).sections.at(-1).findings;
+      expect(findings).toContainEqual(expect.objectContaining({ check: 'leftovers', level: 'warn' }));
+      expect(left.exitCode ?? left.signalCode).toBeNull();
+      expect(await readdir(temporary)).toEqual([basename(folder)]);
+    } finally {
+      left.kill('SIGKILL');
+      await rm(temporary, { recursive: true, force: true });
+    }
   });
 
   it('tells a port that another program has', async () => {
