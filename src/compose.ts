@@ -36,7 +36,7 @@ import { createTenantPlaces } from './redis/tenant-places.js';
 import { createDelivery } from './webhook/deliver.js';
 import { openHost } from './worker/host.js';
 import { createShim } from './worker/shim.js';
-import { createWorker } from './worker/worker.js';
+import { createWorker, type Worker } from './worker/worker.js';
 
 /** A running node or worker. */
 export interface Part<Facts> {
@@ -57,6 +57,8 @@ export interface WorkerPartFacts {
   readonly workerId: WorkerId;
   readonly pool: string;
   readonly concurrency: number;
+  /** Where it was asked for. */
+  readonly opsUrl?: string;
 }
 
 export interface NodeSurroundings {
@@ -227,10 +229,11 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
     );
     closers.add(() => worker.close());
     startReconciler(settings, workerId, core, closers, worker.serverChanged);
+    const door = await openDoor(settings, workerId, worker, core, closers);
     await worker.start();
     await hearDrain(bus, workerId, drainAsked, closers);
     return {
-      facts: { workerId, pool, concurrency },
+      facts: { workerId, pool, concurrency, ...door },
       drain: (withinMs = settings.HOMING_DRAIN_MS) => worker.drain(withinMs),
     };
   });
@@ -287,7 +290,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   const leaseMs = settings.HOMING_LEASE_MS;
   const graceMs = settings.HOMING_GRACE_MS;
   const retentionMs = settings.HOMING_RETENTION_MS;
-  const presence = createPresence({ redis, keys, scripts, leaseMs, chance, graceMs, retentionMs });
+  const presence = createPresence({ redis, keys, scripts, leaseMs, chance, graceMs, retentionMs, meter });
   const sessions = createSessionDirectory({ redis, keys, scripts, presence, graceMs, retentionMs });
   const claimLane = createClaimLane({
     connect: () => (target.type === 'cluster' ? redis : connect('claims')),
@@ -351,6 +354,24 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     },
     ping: () => redis.ping(),
   };
+}
+
+/** The ops address of a worker, where one is asked for. */
+async function openDoor(
+  settings: Settings,
+  workerId: WorkerId,
+  worker: Pick<Worker, 'state'>,
+  { meter, ping }: Core,
+  closers: Closers,
+): Promise<{ readonly opsUrl?: string }> {
+  const { HOMING_WORKER_OPS_PORT: port, HOMING_OPS_HOST: host, HOMING_METRICS_TOKEN: metricsToken } = settings;
+  if (port === undefined) return {};
+  const { openWorkerDoor } = await import('./ops/worker-door.js');
+  const jobs = () => (worker.state === 'running' ? 'ok' : worker.state);
+  const identity = { workerId, version: version(), host, port, metricsToken };
+  const door = await openWorkerDoor({ ...identity, jobs, pingRedis: ping, dump: meter.dump });
+  closers.add(() => door.close());
+  return { opsUrl: door.opsUrl };
 }
 
 /** An operator's page asks a process to stop over its own channel. What is not understood is of another version. */

@@ -33,6 +33,15 @@ export const settingsSchema = z.object({
   HOMING_PORT: port(7420).describe('Port a node listens on; 0 means any'),
   HOMING_OPS_HOST: z.string().min(1).default('127.0.0.1').describe('Address of the ops listener'),
   HOMING_OPS_PORT: port(7421).describe('Port of the ops listener; 0 means any'),
+  HOMING_WORKER_OPS_PORT: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .max(65_535)
+    .optional()
+    .describe(
+      'Port of the ops listener of a worker, on HOMING_OPS_HOST: /livez, /readyz, /metrics; none unless given, 0 means any',
+    ),
   HOMING_GATEWAY_URL: webAddress.optional().describe('What commands on a worker use as HOMING_URL'),
   HOMING_PUBLIC_ORIGINS: optional.describe(
     'Origins browsers may come from, separated by commas; same host only unless given',

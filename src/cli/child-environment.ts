@@ -34,6 +34,8 @@ export function workerEnvironment(env: Env, settings: Settings, redisUrl: string
     HOMING_JWT_SECRET_PREVIOUS: undefined,
     HOMING_ADMIN_TOKEN: undefined,
     HOMING_METRICS_TOKEN: undefined,
+    // Several workers of one machine can not have one port.
+    HOMING_WORKER_OPS_PORT: undefined,
     // Nodes send webhooks.
     HOMING_WEBHOOK_ALLOW: undefined,
     HOMING_WEBHOOK_SECRET: undefined,

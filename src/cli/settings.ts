@@ -32,6 +32,13 @@ export function nodeFaults(settings: Settings): string[] {
   return faults;
 }
 
+/** What a worker needs beyond the form of its settings. It has no admin token: commands run beside it. */
+export function workerFaults(settings: Settings): string[] {
+  const { HOMING_WORKER_OPS_PORT: port, HOMING_OPS_HOST: host, HOMING_METRICS_TOKEN: token } = settings;
+  if (port === undefined || token !== undefined || isLoopback(host)) return [];
+  return [`HOMING_METRICS_TOKEN: is needed to listen on ${host}, which other machines reach`];
+}
+
 /**
  * @param furtherFaults what must hold between settings, asked also when the form of others is wrong
  * @throws CliFault with every fault, status 2

@@ -11,15 +11,22 @@ export function workerCommand(): Command {
     .description('run one worker; settings come from the environment')
     .option('--pool <name>', 'pool whose commands it takes (HOMING_POOL)')
     .option('--concurrency <count>', 'commands at the same time (HOMING_CONCURRENCY)')
+    .option('--ops-host <address>', 'address of its ops listener (HOMING_OPS_HOST)')
+    .option('--ops-port <port>', 'port of its ops listener, 0 for any; none unless given (HOMING_WORKER_OPS_PORT)')
     .addHelpText(
       'after',
       '\nExample:\n  HOMING_REDIS_URL=redis://redis:6379 homing worker --pool builds --concurrency 4',
     )
-    .action(async (flags: { pool?: string; concurrency?: string }) => {
-      const overrides = { HOMING_POOL: flags.pool, HOMING_CONCURRENCY: flags.concurrency };
+    .action(async (flags: { pool?: string; concurrency?: string; opsHost?: string; opsPort?: string }) => {
+      const overrides = {
+        HOMING_POOL: flags.pool,
+        HOMING_CONCURRENCY: flags.concurrency,
+        HOMING_OPS_HOST: flags.opsHost,
+        HOMING_WORKER_OPS_PORT: flags.opsPort,
+      };
       // Only here: the client programs start faster without what a server needs.
-      const { readSettings } = await import('./settings.js');
-      const settings = readSettings(process.env, overrides);
+      const { readSettings, workerFaults } = await import('./settings.js');
+      const settings = readSettings(process.env, overrides, workerFaults);
       const dataDir = dataDirOf(settings, process.env);
       const surroundings = {
         hostEnv: process.env,

@@ -100,6 +100,9 @@ export const METRICS = {
   homing_workers: gauge('Workers that take jobs'),
   homing_redis_up: gauge('1 while the last look at Redis and its queues succeeded'),
   homing_redis_round_trip_seconds: seconds('One PING'),
+  homing_retained_bytes: gauge(
+    'Output kept in all logs, as of the last walk over all records; of the process that walked',
+  ),
   homing_redis_used_memory_bytes: gauge('Memory Redis uses'),
   homing_redis_max_memory_bytes: gauge('maxmemory of Redis; 0: no limit'),
   homing_redis_noeviction: gauge('1 while the eviction policy of Redis is noeviction'),

@@ -5,7 +5,7 @@ import { type SettingName, settingsSchema } from '../config.js';
 /** Every setting belongs to one group, in the order in which a reader needs them. */
 const GROUPS: readonly (readonly [title: string, belongs: (name: string) => boolean])[] = [
   ['Redis', (name) => /REDIS|SENTINEL|PREFIX|CLAIM/.test(name)],
-  ['Addresses', (name) => /_(OPS_)?(HOST|PORT)$|GATEWAY_URL|ORIGINS|PROXY/.test(name)],
+  ['Addresses', (name) => /(OPS_)?(HOST|PORT)$|GATEWAY_URL|ORIGINS|PROXY/.test(name)],
   ['Tokens and secrets', (name) => /JWT|JWKS|TOKEN|SECRET/.test(name)],
   ['Workers', (name) => /_POOL$|CONCURRENCY|CONTAINMENT|RUN_AS|WORK_ROOT|SANDBOX|ENV_ALLOW/.test(name)],
   ['Limits', (name) => /_MAX_|_BYTES/.test(name)],

@@ -33,30 +33,34 @@ export interface IndexRepairPorts {
   reown(commandId: CommandId): Promise<number>;
   /** Takes commands without a record out of the list of a conversation. */
   dropOrphans(tag: Tag): Promise<number>;
+  /** A walk over all records is over: so many bytes of output are kept in all logs together. */
+  walked(retainedBytes: number): void;
 }
 
 /** Keys looked at in one step, of which a few are records. */
 const PAGE_KEYS = 500;
 
 export function createIndexRepair(ports: IndexRepairPorts) {
-  const { redis, keys, isDue, noteDue, noteNode, noteWorker, reown, dropOrphans } = ports;
+  const { redis, keys, isDue, noteDue, noteNode, noteWorker, reown, dropOrphans, walked } = ports;
   /** Where the walk is: which master, and its cursor. */
   let at = 0;
   let cursor = '0';
+  /** Counted since the walk began. */
+  let retainedBytes = 0;
   const records = new RegExp(`^${keys.prefix}:\\{[^}]+\\}:(ses|cmd):(.+)$`);
   const lists = new RegExp(`^${keys.prefix}:\\{([^}]+)\\}:cmds$`);
 
-  async function page(): Promise<string[]> {
+  async function page(): Promise<{ readonly found: readonly string[]; readonly isLast: boolean }> {
     const masters = mastersOf(redis);
     if (at >= masters.length) at = 0;
     const master = masters[at];
-    if (master === undefined) return [];
+    if (master === undefined) return { found: [], isLast: false };
     const [next, found] = await askMaster(master, (asked) =>
       asked.scan(cursor, 'MATCH', `${keys.prefix}:{*`, 'COUNT', PAGE_KEYS),
     );
     cursor = next;
     if (next === '0') at += 1;
-    return found;
+    return { found, isLast: next === '0' && at >= masters.length };
   }
 
   async function ensureDue(member: string): Promise<number> {
@@ -81,7 +85,8 @@ export function createIndexRepair(ports: IndexRepairPorts) {
   }
 
   async function checkCommand(key: string, id: CommandId): Promise<number> {
-    const [state, worker] = await answerOf(redis.hmget(key, 'state', 'worker'));
+    const [state, worker, first, last] = await answerOf(redis.hmget(key, 'state', 'worker', 'fb', 'lb'));
+    retainedBytes += Number(first ?? 0) + Number(last ?? 0);
     const workerId = parseWorkerId(worker);
     if (state === 'queued') return ensureDue(`queued:${id}`);
     if (state === 'ended') return ensureDue(`expire:${id}`);
@@ -102,7 +107,12 @@ export function createIndexRepair(ports: IndexRepairPorts) {
 
   /** @returns how many notes were missing @throws AppError REDIS_UNAVAILABLE */
   return async (): Promise<number> => {
-    const missing = await Promise.all((await page()).map(check));
+    const { found, isLast } = await page();
+    const missing = await Promise.all(found.map(check));
+    if (isLast) {
+      walked(retainedBytes);
+      retainedBytes = 0;
+    }
     return missing.reduce((sum, one) => sum + one, 0);
   };
 }

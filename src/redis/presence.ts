@@ -4,7 +4,7 @@
  */
 import type { Cluster, Redis } from 'ioredis';
 import { z } from 'zod';
-import type { Beat, Chance, DueItem, Presence, WorkerFacts } from '../domain/ports.js';
+import type { Beat, Chance, DueItem, Meter, Presence, WorkerFacts } from '../domain/ports.js';
 import { type CommandId, type NodeId, type SessionId, tagOf, type WorkerId } from '../protocol/ids.js';
 import { createIndexRepair } from './index-repair.js';
 import { DUE_BUCKETS, type Keys } from './keys.js';
@@ -21,6 +21,7 @@ export interface PresencePorts {
   /** Longest legal spans of what is due: what is noted further away comes from a clock that stepped (R4). */
   readonly graceMs?: number;
   readonly retentionMs?: number;
+  readonly meter?: Pick<Meter, 'gauge'>;
 }
 
 /** A record outlives its lease, so that a judge sees one that stands still and not one that vanished (R4). */
@@ -114,6 +115,7 @@ export function createPresence(ports: PresencePorts): Presence {
       (await scripts.run('reown', [keys.command(commandId)], [keys.tagPrefix(tagOf(commandId)), commandId])) as number,
     dropOrphans: async (tag) =>
       (await scripts.run('drop-orphans', [keys.commands(tag)], [keys.tagPrefix(tag), ORPHANS_PER_LOOK])) as number,
+    walked: (bytes) => ports.meter?.gauge('homing_retained_bytes', bytes),
   });
 
   return {

@@ -62,6 +62,7 @@ export interface Worker {
   start(): Promise<void>;
   /** Commands running now. */
   readonly running: number;
+  readonly state: 'starting' | 'running' | 'draining' | 'closed';
   /** Takes no more jobs; what still runs after `timeoutMs` is ended with its kill grace. Idempotent. */
   drain(timeoutMs: number): Promise<void>;
   /** Another Redis answers than before, or the same one with older data: says again what runs here (FAULTS R2). */
@@ -92,7 +93,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
   const abandoned = new AbortController();
   const running = new Map<CommandId, Promise<void>>();
   const publishers = new Set<Pick<Publisher, 'waiting'>>();
-  let state: 'starting' | 'running' | 'draining' | 'closed' = 'starting';
+  let state: Worker['state'] = 'starting';
   let consumer: QueueConsumer | undefined;
   let beatTimer: NodeJS.Timeout | undefined;
   let beating: Promise<void> = Promise.resolve();
@@ -239,6 +240,9 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
     workerId,
     get running() {
       return running.size;
+    },
+    get state() {
+      return state;
     },
     async start() {
       await beat();

@@ -3,16 +3,21 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Cluster, startCluster } from '../support/cluster.js';
 
 let cluster: Cluster;
-const ADMIN = 'operators-admin-token';
+const METRICS = 'operators-metrics-token';
 beforeAll(async () => {
-  cluster = await startCluster({ nodes: 2, workers: 1, env: { HOMING_ADMIN_TOKEN: ADMIN } });
+  cluster = await startCluster({
+    nodes: 2,
+    workers: 1,
+    env: { HOMING_METRICS_TOKEN: METRICS },
+    workerEnv: () => ({ HOMING_WORKER_OPS_PORT: '0' }),
+  });
 });
 afterAll(() => cluster[Symbol.asyncDispose]());
 
 const ask = (path: string, init: RequestInit & { token?: string } = {}) =>
   fetch(`${cluster.nodes[0]?.opsUrl}${path}`, {
     ...init,
-    headers: { authorization: `Bearer ${init.token ?? ADMIN}`, ...init.headers },
+    headers: { authorization: `Bearer ${init.token ?? cluster.adminToken}`, ...init.headers },
   });
 const json = async (path: string) => (await ask(path)).json();
 
@@ -22,7 +27,7 @@ describe('the ops address', () => {
       expect((await ask(path, { token: 'wrong' })).status, path).toBe(401);
       expect((await fetch(`${cluster.nodes[0]?.opsUrl}${path}`)).status, path).toBe(401);
     }
-    const basic = `Basic ${Buffer.from(`ops:${ADMIN}`).toString('base64')}`;
+    const basic = `Basic ${Buffer.from(`ops:${cluster.adminToken}`).toString('base64')}`;
     expect((await ask('/admin', { headers: { authorization: basic } })).status).toBe(200);
   });
 
@@ -92,6 +97,51 @@ describe('the ops address', () => {
     expect(figures).toContain('homing_queue_depth{pool="default"} 0');
     expect(figures).toContain('homing_redis_noeviction 1');
     expect((await ask('/metrics', { token: 'wrong' })).status).toBe(401);
+  });
+
+  it('a worker has an address of its own that says whether it lives, takes jobs, and how it is', async () => {
+    const [worker] = cluster.workers;
+    const door = (path: string, init: RequestInit = {}) => fetch(`${worker?.opsUrl}${path}`, init);
+    expect(await (await door('/livez')).json()).toMatchObject({ status: 'ok', workerId: worker?.id });
+    expect(await (await door('/readyz')).json()).toEqual({ status: 'ok', checks: { redis: 'ok', jobs: 'ok' } });
+    expect((await door('/metrics')).status).toBe(401);
+    const headers = { authorization: `Bearer ${METRICS}` };
+    const figures = await (await door('/metrics', { headers })).text();
+    expect(figures).toContain('# TYPE homing_command_spawn_seconds histogram');
+    expect(figures).toContain('homing_spool_bytes 0');
+    expect(figures).toContain('homing_claims_lost_total 0');
+    // Nothing can be changed there, and nothing else is there.
+    expect((await door('/metrics', { method: 'POST', headers })).status).toBe(405);
+    expect((await door('/admin', { headers })).status).toBe(404);
+    expect((await door('/livez', { headers: { origin: 'https://elsewhere.example' } })).status).toBe(403);
+  });
+
+  it('measures the way of a command, and what is kept of all', async () => {
+    const tab = await cluster.tab(0, { conversation: 'measured' });
+    const commandId = await tab.run({ script: 'printf %1000s; exec sleep 60' });
+    await tab.waitFor('output', ({ method, params }) => method === 'command.output' && params.commandId === commandId);
+    await tab.rpc('command.kill', { commandId });
+    await tab.ended(commandId);
+    expect(await cluster.metric(0, 'homing_delivery_seconds_count')).toBeGreaterThan(0);
+    expect(await cluster.metric(0, 'homing_attaches_total')).toBeGreaterThan(0);
+    const headers = { authorization: `Bearer ${METRICS}` };
+    const text = async () => (await fetch(`${cluster.workers[0]?.opsUrl}/metrics`, { headers })).text();
+    await expect.poll(text, { timeout: 10_000 }).toContain('homing_commands_killed_total{reason="cancelled"}');
+    const figures = await text();
+    for (const name of ['wait', 'spawn', 'run']) {
+      expect(
+        Number(new RegExp(`homing_command_${name}_seconds_count (\\d+)`).exec(figures)?.[1]),
+        name,
+      ).toBeGreaterThan(0);
+    }
+    // Whoever leads walks over all records.
+    const retained = async () =>
+      Math.max(
+        await cluster.metric(0, 'homing_retained_bytes'),
+        await cluster.metric(1, 'homing_retained_bytes'),
+        Number(/homing_retained_bytes (\d+)/.exec(await text())?.[1] ?? 0),
+      );
+    await expect.poll(retained, { timeout: 10_000 }).toBeGreaterThan(1_000);
   });
 
   it('[SE6] drains a node and a worker on request: both end by themselves with status 0', async () => {

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { nodeEnvironment, nodePorts, portFaults, workerEnvironment } from '../../src/cli/child-environment.js';
 import { resolveFiles } from '../../src/cli/env-files.js';
 import { CliFault } from '../../src/cli/fault.js';
-import { isLoopback, nodeFaults, readSettings } from '../../src/cli/settings.js';
+import { isLoopback, nodeFaults, readSettings, workerFaults } from '../../src/cli/settings.js';
 import { parseSettings, settingsSchema } from '../../src/config.js';
 
 const settingsOf = (env: Record<string, string>) => {
@@ -131,6 +131,14 @@ describe('who may reach a node', () => {
     const keys = { HOMING_JWKS_URL: 'https://id.example/keys' };
     expect(nodeFaults(settingsOf({ HOMING_HOST: '0.0.0.0', ...keys }))).toEqual([]);
     expect(nodeFaults(settingsOf({ ...keys, HOMING_JWT_SECRET_PREVIOUS: secret }))).toHaveLength(1);
+  });
+
+  it('[IS1] a worker shows its figures beyond loopback only with a token for them', () => {
+    const open = { HOMING_WORKER_OPS_PORT: '7422', HOMING_OPS_HOST: '0.0.0.0' };
+    expect(workerFaults(settingsOf(open))).toHaveLength(1);
+    expect(workerFaults(settingsOf({ ...open, HOMING_METRICS_TOKEN: 'm'.repeat(16) }))).toEqual([]);
+    expect(workerFaults(settingsOf({ HOMING_WORKER_OPS_PORT: '7422' }))).toEqual([]);
+    expect(workerFaults(settingsOf({ HOMING_OPS_HOST: '0.0.0.0' }))).toEqual([]);
   });
 
   it.each([

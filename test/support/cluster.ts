@@ -49,11 +49,12 @@ export interface Handle {
   /** Starts it again with the same settings (a new incarnation, new ports). */
   restart(): Promise<void>;
   readonly exitCode: number | null;
+  /** Of a worker: where HOMING_WORKER_OPS_PORT asks for one. */
+  readonly opsUrl: string;
 }
 
 export interface NodeHandle extends Handle {
   readonly url: string;
-  readonly opsUrl: string;
 }
 
 /** One line of a log in the form of the notification that a socket gets. */
