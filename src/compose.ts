@@ -26,6 +26,7 @@ import { createRedis, type RedisRole } from './redis/connections.js';
 import { createEventBus } from './redis/event-bus.js';
 import { createKeys } from './redis/keys.js';
 import { createLines } from './redis/lines.js';
+import { createNoticeCounts } from './redis/notice-counts.js';
 import { createPresence } from './redis/presence.js';
 import { createReassertion } from './redis/reassertion.js';
 import { createRelief } from './redis/relief.js';
@@ -201,6 +202,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
         bus,
         secrets: secretBoxOf(settings),
         patterns: createPatterns(),
+        noticeCounts: core.noticeCounts,
         shim,
         consume: (run) => createQueueConsumer({ redis: jobs, keys, pool, concurrency, log, run }),
         log,
@@ -326,6 +328,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   const turns = createTurns({ store: stored, places, queue, log });
   const commands = withTurns(withWebhookIntent(stored, presence), turns, log);
   const feed = createCommandFeed({ redis, keys });
+  const noticeCounts = createNoticeCounts({ keys, scripts });
   const reassertion = createReassertion({ redis, keys, scripts, presence });
   const subscriber = connect('subscriber');
   const bus = createEventBus({ commands: redis, subscriber, keys, selfId, log, meter, chance });
@@ -348,6 +351,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
       bus,
       queue,
       lines,
+      noticeCounts,
       turns,
       webhooks,
       connect,

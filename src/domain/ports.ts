@@ -655,6 +655,27 @@ export interface QueueConsumer {
   close(): Promise<void>;
 }
 
+// ----------------------------------------------------------------------------------------------------------- notices
+
+/** Whose commands share one breaker: a session, or a principal's commands that have none. */
+export interface NoticeOrigin {
+  readonly tag: Tag;
+  readonly name: string;
+}
+
+/** Notices of watched commands, counted over all workers. */
+export interface NoticeCounts {
+  /**
+   * Whether a notice may be told: as `Breaker` of `domain/watch.ts` decides, for all workers together. The same id again is
+   * answered as before. `openForMs`: how long none may be told from now on; 0 when it passes.
+   * @throws AppError REDIS_UNAVAILABLE
+   */
+  ask(
+    origin: NoticeOrigin,
+    noticeId: string,
+  ): Promise<{ readonly type: 'pass' | 'trip' | 'open'; readonly openForMs: number }>;
+}
+
 // ----------------------------------------------------------------------------------------------------------- secrets
 
 /** Secrets of commands on their way through Redis (CO10): encrypted, and bound to their command. */

@@ -154,10 +154,15 @@ export const withoutCodes = (text: string): string => text.replace(CODES, '');
 /** Keeps many commands of one origin from telling too much at once: 15 in 10 s, then nothing for 30 s. */
 export interface Breaker {
   /** `trip`: this one is too many, and is told as such; `open`: not told. */
-  ask(nowMs: number): 'pass' | 'trip' | 'open';
+  ask(nowMs: number): BreakerAnswer;
+  /** It was decided elsewhere, for more than this one can see. @param openForMs nothing passes for so long */
+  heard(answer: BreakerAnswer, openForMs: number, nowMs: number): void;
+  isOpen(nowMs: number): boolean;
   /** Nothing of it needs to be remembered. */
   isIdle(nowMs: number): boolean;
 }
+
+export type BreakerAnswer = 'pass' | 'trip' | 'open';
 
 export const BREAKER = { notices: 15, windowMs: 10_000, openMs: 30_000 } as const;
 
@@ -167,18 +172,27 @@ export function createBreaker(): Breaker {
   const forget = (nowMs: number) => {
     while (passed.length > 0 && (passed[0] as number) <= nowMs - BREAKER.windowMs) passed.shift();
   };
+  const open = (untilMs: number) => {
+    openUntilMs = untilMs;
+    passed.length = 0;
+  };
   return {
     ask(nowMs) {
       if (nowMs < openUntilMs) return 'open';
       forget(nowMs);
       if (passed.length >= BREAKER.notices) {
-        openUntilMs = nowMs + BREAKER.openMs;
-        passed.length = 0;
+        open(nowMs + BREAKER.openMs);
         return 'trip';
       }
       passed.push(nowMs);
       return 'pass';
     },
+    heard(answer, openForMs, nowMs) {
+      if (answer !== 'pass') return open(nowMs + Math.min(openForMs, BREAKER.openMs));
+      forget(nowMs);
+      passed.push(nowMs);
+    },
+    isOpen: (nowMs) => nowMs < openUntilMs,
     isIdle(nowMs) {
       forget(nowMs);
       return nowMs >= openUntilMs && passed.length === 0;

@@ -27,6 +27,8 @@ export function createKeys(prefix: string) {
     heldBySession: (id: SessionId) => `${at(tagOf(id))}:held:${id}`,
     /** Commands with a place of their tenant, and those that wait for one; both in one slot. */
     tenantPlaces: (tenant: string) => [`${prefix}:{tenant:${tenant}}:places`, `${prefix}:{tenant:${tenant}}:waiting`],
+    /** Notices that were told, of one session or of a principal's commands without one. */
+    notices: (tag: Tag, origin: string) => `${at(tag)}:notices:${origin}`,
     trace: (id: CommandId) => `${at(tagOf(id))}:trace:${id}`,
     /** What scripts build further keys of the same tag from. */
     tagPrefix: (tag: Tag) => at(tag),

@@ -58,7 +58,7 @@ export async function runCommand(
   let published: PublishEnd = 'closed';
   try {
     const ending = await execute(run);
-    run.notices.end();
+    await run.notices.end();
     if (ending !== 'claim_lost') run.publisher.add({ type: 'ended', outcome: run.outcomeOf(ending) });
     published = await run.publisher.done;
     log.info({ published, ...(ending === 'claim_lost' ? {} : { reason: ending.reason }) }, 'command is over');

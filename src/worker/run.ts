@@ -18,6 +18,7 @@ import type { Outcome, OutputStream } from '../protocol/entries.js';
 import type { ClaimId, CommandId, WorkerId } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import { createBlocks } from './blocks.js';
+import type { Breakers } from './breakers.js';
 import type { Claims } from './claims.js';
 import { type CommandToken, type Confidential, openConfidential } from './confidential.js';
 import type { Containment } from './containment.js';
@@ -29,7 +30,7 @@ import { createPublisher, HELD_BYTES, type Publisher } from './publisher.js';
 import type { RunAs } from './run-as.js';
 import type { Shim } from './shim.js';
 import type { SpoolFiles } from './spool-files.js';
-import { type Breakers, createNotices, type Notices } from './watch-notices.js';
+import { createNotices, type Notices } from './watch-notices.js';
 
 export interface RunPorts {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin'>;
@@ -150,8 +151,9 @@ export function openRun(
   );
   ports.publishers.add(publisher);
   const { patterns, breakers, meter } = ports;
-  const origin = claim.originSessionId ?? `${claim.place.tag}/${claim.place.principal}`;
-  const notices = createNotices({ patterns, breakers, publisher, meter }, claim.spec.notify, origin);
+  const { tag, principal } = claim.place;
+  const breaker = breakers.of({ tag, name: claim.originSessionId ?? principal }, commandId);
+  const notices = createNotices({ patterns, breaker, publisher, meter }, claim.spec.notify);
   const maxOutputBytes = claim.spec.resources?.outputBytes ?? Number.POSITIVE_INFINITY;
   let tellLimit: () => void = () => {};
   const abandon = () => publisher.close();
@@ -189,7 +191,7 @@ export function openRun(
     }),
     close() {
       control.abandoned.removeEventListener('abort', abandon);
-      notices.end();
+      void notices.end();
       record.close();
       publisher.close();
       ports.publishers.delete(publisher);

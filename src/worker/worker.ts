@@ -15,6 +15,7 @@ import type {
   JobData,
   Log,
   Meter,
+  NoticeCounts,
   Presence,
   QueueConsumer,
   Reassertion,
@@ -23,6 +24,7 @@ import type {
 import { messageOf } from '../errors.js';
 import { type CommandId, makeWorkerId, type WorkerId } from '../protocol/ids.js';
 import { auditCommands } from './audit.js';
+import { createBreakers } from './breakers.js';
 import { createClaims } from './claims.js';
 import type { Containment } from './containment.js';
 import { createKeptRuns } from './kept-runs.js';
@@ -31,13 +33,14 @@ import { closePipe, createPipePool } from './pipes.js';
 import { type Publisher, REWIND_LEAST_MS } from './publisher.js';
 import type { RunOptions, RunPorts } from './run.js';
 import { runCommand } from './run-command.js';
-import { createBreakers } from './watch-notices.js';
 
 export interface WorkerPorts extends Pick<RunPorts, 'secrets' | 'shim' | 'patterns' | 'spoolFiles'> {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin' | 'checkClaims' | 'get' | 'endWithoutWorker'>;
   readonly presence: Presence;
   readonly reassertion: Pick<Reassertion, 'recordOf' | 'command'>;
   readonly bus: Pick<EventBus, 'subscribeControl' | 'onRestored'>;
+  /** Counts the notices of all workers; absent: each counts its own. */
+  readonly noticeCounts?: NoticeCounts | undefined;
   /** Begins to take jobs; `run` resolves when the command is over here. */
   readonly consume: (run: (commandId: CommandId, job: JobData) => Promise<void>) => QueueConsumer;
   /** Whoever made them closes them, after this worker. */
@@ -87,7 +90,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
   const random = () => chance.random();
   const claims = createClaims({ store: ports.store, bus: ports.bus, log, random });
   const pipes = createPipePool();
-  const breakers = createBreakers();
+  const breakers = createBreakers(ports.noticeCounts);
   const kept = createKeptRuns(Math.max(options.leaseMs, REWIND_LEAST_MS));
   const drained = new AbortController();
   const abandoned = new AbortController();

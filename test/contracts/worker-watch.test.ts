@@ -2,12 +2,14 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPatterns } from '../../src/ops/patterns.js';
-import { createBreakers, createNotices } from '../../src/worker/watch-notices.js';
+import { createNoticeCounts } from '../../src/redis/notice-counts.js';
+import { createBreakers } from '../../src/worker/breakers.js';
+import { createNotices } from '../../src/worker/watch-notices.js';
 import type { WorkerOptions } from '../../src/worker/worker.js';
 import { startTestNode } from '../support/node.js';
 import { flood } from '../support/programs.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
-import { createStores, openTab, type Stores, submit } from '../support/stores.js';
+import { createStores, openTab, placeOf, type Stores, submit } from '../support/stores.js';
 import { readWholeLog, type Spec, script, startWorkerOn } from '../support/test-worker.js';
 import { makeToken } from '../support/tokens.js';
 import { until, within } from '../support/wait.js';
@@ -30,7 +32,7 @@ const watchFor = (pattern: string, kind: 'literal' | 'regex' = 'literal'): Spec 
   notify: { watch: [{ pattern, kind }] },
 });
 const startWatching = (options: Partial<WorkerOptions> = {}) =>
-  startWorkerOn(stores, redis.url, options, {}, { patterns });
+  startWorkerOn(stores, redis.url, options, {}, { patterns, noticeCounts: createNoticeCounts(stores) });
 // biome-ignore lint/suspicious/noExplicitAny: entries of every kind, each test looks at what it needs
 type Said = readonly { method: string; params: any }[];
 const noticesIn = (said: Said) => said.filter(({ method }) => method === 'command.watch').map(({ params }) => params);
@@ -82,23 +84,59 @@ describe('[OW9] a watch entry', () => {
     expect(said.at(-1)?.method).toBe('command.ended');
   }, 40_000);
 
-  it('of 18 commands that match at once: 15 are told and one says that it is too many, for that origin alone', async () => {
-    await using test = await startWatching();
+  it('of 18 commands that match at once, on two workers: 15 are told and one says that it is too many, for that origin alone', async () => {
+    await using one = await startWatching();
+    await using two = await startWatching();
     const [tab, other] = [await openTab(stores), await openTab(stores)];
     const spec = { ...script('echo needle'), ...watchFor('needle') };
     const ids = await Promise.all(
       Array.from({ length: 18 }, async () => (await submit(stores, { tab }, spec)).commandId),
     );
-    await within('their end', Promise.all(ids.map((id) => test.run(id))), 40_000);
+    await within('their end', Promise.all(ids.map((id, i) => (i % 2 ? one : two).run(id))), 40_000);
     const { commandId } = await submit(stores, { tab: other }, spec);
-    await within('its end', test.run(commandId));
-    const logs = await Promise.all(ids.map(async (id) => noticesIn((await readWholeLog(stores, id)).said)));
-    expect(logs.flat().filter(({ text }) => text === 'needle')).toHaveLength(15);
-    expect(logs.flat().filter(({ disabled }) => disabled)).toMatchObject([
+    await within('its end', one.run(commandId));
+    const logs = await Promise.all(ids.map(async (id) => (await readWholeLog(stores, id)).said));
+    const told = logs.flatMap(noticesIn);
+    expect(told.filter(({ text }) => text === 'needle')).toHaveLength(15);
+    expect(told.filter(({ disabled }) => disabled)).toMatchObject([
       { why: 'more than 15 notices of one origin in 10 s; none for 30 s' },
     ]);
+    // Asking took time, and none of them was told after the end.
+    for (const said of logs) expect(said.at(-1)?.method).toBe('command.ended');
     expect(noticesIn((await readWholeLog(stores, commandId)).said)).toMatchObject([{ text: 'needle' }]);
+    const key = stores.keys.notices(tab.place.tag, tab.sessionId);
+    expect(await stores.redis.pttl(key)).toBeGreaterThan(0);
   }, 60_000);
+
+  it('is told after its own count while Redis does not answer, and holds the end up for a moment at most', async () => {
+    const silent = createBreakers({ ask: () => new Promise(() => {}) });
+    const away = createBreakers({ ask: () => Promise.reject(new Error('away')) });
+    const origin = { tag: placeOf().tag, name: 'ses' };
+    const hurry = AbortSignal.abort();
+    expect(await silent.of(origin, 'a')(hurry)).toBe('pass');
+    const answers = [];
+    for (let i = 0; i < 17; i += 1) answers.push(await away.of(origin, `cmd${i}`)(hurry));
+    expect(answers).toEqual([...Array(15).fill('pass'), 'trip', 'open']);
+  });
+
+  it('is counted once, however often its question is sent, and closes the breaker again when its time is over', async () => {
+    const counts = createNoticeCounts(stores);
+    const origin = { tag: placeOf().tag, name: `ses_${Math.random()}` };
+    const key = stores.keys.notices(origin.tag, origin.name);
+    const ask = (id: string) => counts.ask(origin, id);
+    for (let i = 0; i < 15; i += 1)
+      for (const _ of [1, 2]) expect(await ask(`n${i}`)).toEqual({ type: 'pass', openForMs: 0 });
+    for (const _ of [1, 2]) expect(await ask('one more')).toMatchObject({ type: 'trip' });
+    expect(await ask('another')).toMatchObject({ type: 'open', openForMs: expect.any(Number) });
+    expect(await stores.redis.pttl(key)).toBeGreaterThan(20_000);
+    await stores.redis.pexpire(key, 1);
+    await until('its end', async () => (await stores.redis.exists(key)) === 0);
+    expect(await ask('another')).toEqual({ type: 'pass', openForMs: 0 });
+    // Those of a window that is over do not count.
+    const longAgo = Date.now() - 11_000;
+    for (let i = 0; i < 15; i += 1) await stores.redis.zadd(key, longAgo, `old${i}`);
+    expect(await ask('new')).toMatchObject({ type: 'pass' });
+  });
 
   it('costs no time of the worker, whatever the pattern and the output', async () => {
     const line = `${'a'.repeat(60)}b`;
@@ -119,18 +157,15 @@ describe('a heartbeat entry', () => {
     const told: object[] = [];
     const publisher = { add: (body: object) => void told.push(body), outputBytes: 0 };
     const meter = { count() {}, gauge() {}, observe() {} };
-    const notices = createNotices(
-      { patterns, breakers: createBreakers(), publisher, meter },
-      { heartbeatMs: 20 },
-      'ses',
-    );
+    const breaker = createBreakers().of({ tag: placeOf().tag, name: 'ses' }, 'cmd');
+    const notices = createNotices({ patterns, breaker, publisher, meter }, { heartbeatMs: 20 });
     publisher.outputBytes = 7;
     await until('a heartbeat', () => told.length === 1);
     expect(told).toMatchObject([{ type: 'heartbeat', bytesSinceLast: 7 }]);
     publisher.outputBytes = 9;
     await until('another', () => told.length === 2);
     expect(told[1]).toMatchObject({ bytesSinceLast: 2 });
-    notices.end();
+    await notices.end();
   });
 });
 

@@ -62,7 +62,7 @@ async function openTestHost(id: string, { level = 'pidns', ...options }: TestHos
 }
 
 /** What further a worker may have. */
-type MorePorts = Pick<WorkerPorts, 'secrets' | 'shim' | 'patterns'>;
+type MorePorts = Pick<WorkerPorts, 'secrets' | 'shim' | 'patterns' | 'noticeCounts'>;
 
 export async function startWorkerOn(
   stores: Stores,
