@@ -4,7 +4,7 @@
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Meter } from '../domain/ports.js';
-import { METRICS, type MetricFacts } from './metric-catalog.js';
+import { FROM_ZERO, METRICS, type MetricFacts } from './metric-catalog.js';
 
 export interface TextMeter extends Meter {
   /** Prometheus text exposition, format 0.0.4. */
@@ -13,13 +13,6 @@ export interface TextMeter extends Meter {
 
 type Labels = Readonly<Record<string, string>>;
 const NONE: Labels = {};
-const ALARMING = [
-  'homing_misdelivered_total',
-  'homing_claims_lost_total',
-  'homing_claims_short_total',
-  'homing_lost_publishes_total',
-  'homing_kill_survivors_total',
-];
 
 /** @param process names the default figures of Node (event-loop lag, memory, CPU) as `homing_process_*` */
 export function createMeter(): TextMeter {
@@ -73,6 +66,6 @@ export function createMeter(): TextMeter {
     },
   };
   // Alerts ask for these: a figure that was never counted must read 0, not nothing.
-  for (const name of ALARMING) meter.count(name, NONE, 0);
+  for (const [name, labels] of FROM_ZERO) meter.count(name, labels, 0);
   return meter;
 }

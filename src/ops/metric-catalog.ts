@@ -109,3 +109,24 @@ export const METRICS = {
 } as const satisfies Readonly<Record<string, MetricFacts>>;
 
 export type MetricName = keyof typeof METRICS;
+
+/**
+ * Alerts ask how often these were counted lately. One that is not there before it was counted would rise from nothing to one,
+ * which is no rise to Prometheus, so each begins at 0.
+ */
+export const FROM_ZERO: readonly (readonly [MetricName, Readonly<Record<string, string>>])[] = [
+  ['homing_misdelivered_total', {}],
+  ['homing_claims_lost_total', {}],
+  ['homing_claims_short_total', {}],
+  ['homing_lost_publishes_total', {}],
+  ['homing_kill_survivors_total', {}],
+  ['homing_internal_errors_total', {}],
+  ['homing_spool_disk_failures_total', {}],
+  ['homing_commands_ended_total', { reason: 'lost' }],
+  ['homing_commands_ended_total', { reason: 'expired' }],
+  ['homing_attaches_total', { kind: 'open' }],
+  ['homing_attaches_total', { kind: 'resume' }],
+  ...(['flood', 'spool', 'trimmed', 'expired', 'redis_lost'] as const).map(
+    (reason) => ['homing_gaps_total', { reason }] as const,
+  ),
+];
