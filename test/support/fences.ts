@@ -39,13 +39,23 @@ export interface Switch {
   readonly off: string;
 }
 
-/** Switches rules off in a copy of the build. @throws when a rule is not found exactly once */
+/** Switches rules off in a copy of the build, in their module and in the bundle of the programs. @throws when not found exactly once in each */
 export async function switchOff(folder: string, switches: readonly Switch[]): Promise<void> {
+  const programs = (await readdir(join(folder, 'cli'))).filter((name) => /^bundled-.*\.js$/.test(name));
   for (const { file, rule, off } of switches) {
-    const path = join(folder, file);
-    const parts = (await readFile(path, 'utf8')).split(rule);
-    if (parts.length !== 2) throw new Error(`${file} must have "${rule}" exactly once`);
-    await writeFile(path, parts.join(off));
+    for (const [what, files] of [
+      [file, [file]],
+      ['the bundle', programs.map((name) => join('cli', name))],
+    ] as const) {
+      let found = 0;
+      for (const path of files.map((name) => join(folder, name))) {
+        const parts = (await readFile(path, 'utf8')).split(rule);
+        if (parts.length === 1) continue;
+        found += parts.length - 1;
+        await writeFile(path, parts.join(off));
+      }
+      if (found !== 1) throw new Error(`${what} must have "${rule}" exactly once, and not ${found} times`);
+    }
   }
 }
 
