@@ -187,7 +187,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
     // Only the bus's own probe goes by this name; the worker makes its own.
     const core = await openCore(settings, makeWorkerId(chance.bytes(16)), log, closers);
     const { commands, presence, bus, meter, keys } = core;
-    const { containment, ledger, spoolFiles, runAs, workRoot, sandbox } = await opening;
+    const { containment, cgroups, ledger, spoolFiles, runAs, workRoot, sandbox } = await opening;
     const shim = await createShim(surroundings.program);
     closers.add(() => shim.close());
     const jobs = core.connect('queue-worker');
@@ -223,6 +223,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
         logFirstBytes: settings.HOMING_LOG_FIRST_BYTES,
         logLastBytes: settings.HOMING_LOG_LAST_BYTES,
         outputBytesPerSec: settings.HOMING_OUTPUT_BYTES_PER_SEC,
+        cgroups,
         envAllow: settings.HOMING_ENV_ALLOW,
         hostEnv,
         defaultCwd,

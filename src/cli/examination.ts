@@ -10,6 +10,7 @@ import { inspectRedis } from '../redis/inspect.js';
 import { createKeys } from '../redis/keys.js';
 import { findOrFetchServer, serverSourcesOf } from '../redis/server-binary.js';
 import { redisTargets } from '../redis/targets.js';
+import { tryCgroups } from '../worker/cgroups-probe.js';
 import { probeContainment } from '../worker/containment.js';
 import { countLeftovers } from '../worker/containment-sweep.js';
 import { dataDirOf, readRunFile } from './data-dir.js';
@@ -70,6 +71,7 @@ async function hostSection(settings: Settings, env: Env, upPid: number | undefin
   const { HOMING_HOST, HOMING_PORT, HOMING_OPS_HOST, HOMING_OPS_PORT } = settings;
   const findings = await Promise.all([
     containmentOf(settings, env),
+    groupsOf(),
     leftoversOf(),
     portOf('port', HOMING_HOST, HOMING_PORT, '/openapi.json', upPid),
     portOf('ops port', HOMING_OPS_HOST, HOMING_OPS_PORT, '/livez', upPid),
@@ -105,6 +107,14 @@ async function containmentOf(settings: Settings, env: Env): Promise<Finding> {
   } catch (error) {
     return broken(check, messageOf(error), mend);
   }
+}
+
+/** As a worker would find them if it were started from here; everything is put back. */
+async function groupsOf(): Promise<Finding> {
+  const tried = await tryCgroups(`doctor-${process.pid}`);
+  if (tried.type === 'open') tried.cgroups.close();
+  const used = tried.type === 'open' ? 'the kernel holds limits of memory' : `not used: ${tried.why}`;
+  return good('control groups', used);
 }
 
 async function leftoversOf(): Promise<Finding> {

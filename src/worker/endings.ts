@@ -4,7 +4,7 @@ import type { EndCause, EndRace, Exit } from '../domain/outcome.js';
 import { createInput } from './input.js';
 import type { Output } from './output.js';
 import type { RunningProcess } from './process.js';
-import { causeOfExit, watchMemoryOfHost, watchResources } from './resources.js';
+import { causeOfExit, type MemoryKills, watchResources } from './resources.js';
 import type { Run } from './run.js';
 import type { KillWish, Terminator } from './terminator.js';
 
@@ -12,7 +12,14 @@ import type { KillWish, Terminator } from './terminator.js';
 const KEPT_LOOK_MS = 250;
 
 /** Lets every possible ending settle the race. */
-export function watchEndings(run: Run, process: RunningProcess, output: Output, race: EndRace, terminator: Terminator) {
+export function watchEndings(
+  run: Run,
+  process: RunningProcess,
+  output: Output,
+  race: EndRace,
+  terminator: Terminator,
+  memory: MemoryKills,
+) {
   const { claim, control, publisher, options } = run;
   const { runMs, idleMs, graceMs = options.killGraceMs } = claim.spec.timeouts;
   const resources = claim.spec.resources ?? {};
@@ -24,7 +31,6 @@ export function watchEndings(run: Run, process: RunningProcess, output: Output, 
     const won = race.settle(cause);
     if (won || race.cause?.type !== 'exit') terminator.wish(wish);
   };
-  const memory = watchMemoryOfHost();
   const byDefault = { signal: 'SIGTERM', graceMs };
 
   // Kept leftovers are the command: until they are gone nothing has ended.

@@ -1,9 +1,11 @@
-/** What a worker has of its host, found and checked at the start: containment, the ledger of starts, spool files, the user and folder of commands. */
+/** What a worker has of its host, found and checked at the start: containment, control groups, the ledger of starts, spool files, the user and folder of commands. */
 import { realpath, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Log } from '../domain/ports.js';
 import type { SandboxProfile } from '../domain/sandbox.js';
 import { AppError } from '../errors.js';
+import type { Cgroups } from './cgroups.js';
+import { tryCgroups } from './cgroups-probe.js';
 import { type Containment, type ContainmentOptions, createContainment } from './containment.js';
 import { type Ledger, openLedger } from './ledger.js';
 import { findRunAs, type RunAs } from './run-as.js';
@@ -24,6 +26,8 @@ export interface HostOptions extends Pick<ContainmentOptions, 'id' | 'floor' | '
 
 export interface Host {
   readonly containment: Containment;
+  /** Where this host lets the worker make some. */
+  readonly cgroups: Cgroups | undefined;
   readonly ledger: Ledger;
   readonly spoolFiles: SpoolFiles;
   readonly runAs: RunAs | undefined;
@@ -38,7 +42,12 @@ export async function openHost(options: HostOptions): Promise<Host> {
   const { sandbox, dataDir, keepMs } = options;
   const runAs = options.runAs === undefined ? undefined : await findRunAs(options.runAs);
   const workRoot = options.workRoot === undefined ? undefined : await folderOf(options.workRoot);
-  const ledger = await openLedger({ folder: join(dataDir, 'ledger'), keepMs, nowMs: Date.now });
+  // Before this process has any children: they would be left behind in a group that is to be divided.
+  const cgroups = await openGroups(options);
+  const ledger = await openLedger({ folder: join(dataDir, 'ledger'), keepMs, nowMs: Date.now }).catch((error) => {
+    cgroups?.close();
+    throw error;
+  });
   try {
     const containment = await createContainment({ ...options, runAs });
     if (sandbox !== undefined && !containment.profiles.includes(sandbox)) {
@@ -50,6 +59,7 @@ export async function openHost(options: HostOptions): Promise<Host> {
     }
     return {
       containment,
+      cgroups,
       ledger,
       spoolFiles: createSpoolFiles(join(dataDir, 'spool'), () => performance.now()),
       runAs,
@@ -57,13 +67,22 @@ export async function openHost(options: HostOptions): Promise<Host> {
       sandbox,
       async close() {
         await containment.close();
+        cgroups?.close();
         await ledger.close();
       },
     };
   } catch (error) {
+    cgroups?.close();
     await ledger.close();
     throw error;
   }
+}
+
+async function openGroups({ id, log }: HostOptions): Promise<Cgroups | undefined> {
+  const tried = await tryCgroups(id);
+  if (tried.type === 'open') return tried.cgroups;
+  log.debug({ why: tried.why }, 'control groups are not used');
+  return undefined;
 }
 
 async function folderOf(path: string): Promise<string> {

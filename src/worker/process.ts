@@ -51,6 +51,8 @@ export interface StartRequest {
   readonly place: Place;
   /** `NAME=value` by which what it starts is known. */
   readonly mark: string;
+  /** To be put before everything: its control group; none where it has none. */
+  readonly enterGroup: readonly string[];
   /** Commands of the shell that set its limits. */
   readonly limits: readonly string[];
   readonly runAs?: RunAs | undefined;
@@ -115,14 +117,14 @@ async function launch(
   channels: Channels,
 ): Promise<RunningProcess | { readonly fault: LaunchFault }> {
   const { pipes, stdin, pty } = channels;
-  const { place, cwd, limits, runAs, mark } = request;
+  const { place, enterGroup, cwd, limits, runAs, mark } = request;
   const [out, err = out] = pipes;
   const { scriptFile } = program;
   if (runAs !== undefined) giveTo(runAs, channels, scriptFile?.fd);
   const command = pty === undefined ? program.argv : inTerminal(pty.path, program.argv);
   const stdinPath = stdin !== undefined && 'path' in stdin ? stdin.path : undefined;
   const { argv, env } = launchOf({ argv: command, env: request.env, cwd, limits, stdinPath });
-  const [file = '', ...args] = [...place.enter, ...argv];
+  const [file = '', ...args] = [...enterGroup, ...place.enter, ...argv];
   const child = spawn(file, args, {
     cwd: '/',
     env,

@@ -3,13 +3,14 @@
  *
  * Two things work together, for every user and on every host: limits of the kernel on each process (`ulimit`), which stop
  * it at once, and a look at the whole tree several times a second, which adds up its processes, memory and time, and ends the
- * command with the right reason. Where the worker may make cgroups (v2), the kernel holds memory and processes of the whole tree
- * exactly; see `resources-cgroup.ts`.
+ * command with the right reason. Where the worker may make control groups (v2), the kernel holds memory of the whole tree as well;
+ * see `cgroups.ts`.
  */
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EndCause, Exit } from '../domain/outcome.js';
 import type { CommandSpec } from '../protocol/methods.js';
+import type { CommandGroup } from './cgroups.js';
 import { readProcess, residentBytes } from './process-table.js';
 import type { ProcessTree } from './process-tree.js';
 
@@ -37,15 +38,20 @@ export function ulimitsFor({ cpuSeconds, memoryBytes, openFiles, fileBytes }: Re
   return limits;
 }
 
-export interface MemoryOfHost {
-  /** Whether the kernel has killed anyone since, for want of memory. */
-  killed(): boolean;
+export interface MemoryKills {
+  /** For want of whose memory the kernel has killed since: that of the command's own group, or of the host (anyone's). */
+  killed(): 'own' | 'host' | undefined;
 }
 
-/** Of this worker's control group where it tells, else of the host. */
-export function watchMemoryOfHost(): MemoryOfHost {
+/** Beside the command's group, where it has one: this worker's where it tells, else the host. */
+export function watchMemory(group: Pick<CommandGroup, 'killedForMemory'> | undefined): MemoryKills {
   const before = oomKills();
-  return { killed: () => oomKills() > before };
+  return {
+    killed() {
+      if (group?.killedForMemory()) return 'own';
+      return oomKills() > before ? 'host' : undefined;
+    },
+  };
 }
 
 function oomKills(): number {
@@ -63,13 +69,16 @@ function readOr(path: string): string {
 }
 
 /** Tells the ends that a limit of the kernel caused from those by itself. */
-export function causeOfExit({ signal }: Exit, resources: Resources, memory: MemoryOfHost): EndCause {
+export function causeOfExit({ signal }: Exit, resources: Resources, memory: MemoryKills): EndCause {
   if (signal === 'SIGXCPU' && resources.cpuSeconds !== undefined) return cpuCause(resources.cpuSeconds);
   if (signal === 'SIGXFSZ' && resources.fileBytes !== undefined) {
     return { type: 'resource_limit', error: `a file grew to the limit of ${resources.fileBytes} bytes` };
   }
-  if (signal === 'SIGKILL' && memory.killed()) {
-    return { type: 'out_of_memory', error: 'the kernel killed it, since memory had run out' };
+  const killed = signal === 'SIGKILL' ? memory.killed() : undefined;
+  if (killed !== undefined) {
+    const why =
+      killed === 'own' ? `at the limit of ${resources.memoryBytes} bytes of memory` : 'since memory had run out';
+    return { type: 'out_of_memory', error: `the kernel killed it, ${why}` };
   }
   return { type: 'exit' };
 }

@@ -13,6 +13,7 @@ import type { Log } from '../domain/ports.js';
 import { messageOf } from '../errors.js';
 import { type ClaimId, type CommandId, makeClaimId } from '../protocol/ids.js';
 import { type Admission, admit } from './admission.js';
+import type { CommandGroup } from './cgroups.js';
 import { claimCommand } from './claim-command.js';
 import { makeCommandToken } from './confidential.js';
 import type { Place } from './containment.js';
@@ -22,7 +23,7 @@ import { createOutput, type Output } from './output.js';
 import { type RunningProcess, type StartResult, startProcess } from './process.js';
 import type { Member } from './process-tree.js';
 import type { PublishEnd } from './publisher.js';
-import { ulimitsFor } from './resources.js';
+import { ulimitsFor, watchMemory } from './resources.js';
 import { openRun, type Run, type RunControl, type RunOptions, type RunPorts } from './run.js';
 import { createTerminator, type Terminator } from './terminator.js';
 
@@ -87,8 +88,13 @@ async function execute(run: Run): Promise<Ending | 'claim_lost'> {
   if (cause.type !== 'placed') return decideEnding(cause, NOT_STARTED, []);
   const { place, cwd } = cause;
 
-  const started = await start(run, place, cwd);
-  if (started.type === 'spawn_failed') return decideEnding(started, NOT_STARTED, []);
+  const group = groupFor(run);
+  const memory = watchMemory(group);
+  const started = await start(run, place, cwd, group);
+  if (started.type === 'spawn_failed') {
+    group?.close();
+    return decideEnding(started, NOT_STARTED, []);
+  }
   const { process } = started;
   const startedAtMs = performance.now();
   meter.observe('homing_command_spawn_seconds', (startedAtMs - claimedAtMs) / 1_000);
@@ -103,7 +109,7 @@ async function execute(run: Run): Promise<Ending | 'claim_lost'> {
   const output = createOutput(process.outputs, run.confidential.mask, run.takeOutput, run.allocate);
   const race = createEndRace();
   const terminator = createTerminator(process.tree);
-  const endings = watchEndings(run, process, output, race, terminator);
+  const endings = watchEndings(run, process, output, race, terminator, memory);
   try {
     const first = await Promise.race([race.first, endings.claimLost]);
     if (first === 'claim_lost') {
@@ -119,6 +125,17 @@ async function execute(run: Run): Promise<Ending | 'claim_lost'> {
     endings.close();
     output.close();
     place.leave();
+    group?.close();
+  }
+}
+
+/** Without one its limits are held by looking, as on other hosts. */
+function groupFor({ ports, commandId, claim }: Run): CommandGroup | undefined {
+  try {
+    return ports.cgroups?.group(commandId, claim.spec.resources ?? {});
+  } catch (error) {
+    ports.log.warn({ commandId, error: messageOf(error) }, 'a control group could not be made');
+    return undefined;
   }
 }
 
@@ -170,7 +187,7 @@ async function noteStart(
   }
 }
 
-function start(run: Run, place: Place, cwd: string): Promise<StartResult> {
+function start(run: Run, place: Place, cwd: string, group: CommandGroup | undefined): Promise<StartResult> {
   const { claim, options, ports, commandId, token, confidential } = run;
   const { spec, originSessionId } = claim;
   const { envAllow: allow, hostEnv, runAs } = options;
@@ -180,7 +197,8 @@ function start(run: Run, place: Place, cwd: string): Promise<StartResult> {
   const inside = { token: token.text, url: options.gatewayUrl, folder: ports.shim?.folder };
   const env = commandEnvironment({ allow, hostEnv, spec, secrets, commandId, originSessionId, inside, mark, login });
   const limits = ulimitsFor(spec.resources ?? {});
-  const request = { spec, cwd, env, place, mark: `HOMING_COMMAND_ID=${commandId}`, limits, runAs };
+  const enterGroup = group?.enter ?? [];
+  const request = { spec, cwd, env, place, enterGroup, mark: `HOMING_COMMAND_ID=${commandId}`, limits, runAs };
   return startProcess(request, ports.pipes);
 }
 

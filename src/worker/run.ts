@@ -19,6 +19,7 @@ import type { ClaimId, CommandId, WorkerId } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import { createBlocks } from './blocks.js';
 import type { Breakers } from './breakers.js';
+import type { Cgroups } from './cgroups.js';
 import type { Claims } from './claims.js';
 import { type CommandToken, type Confidential, openConfidential } from './confidential.js';
 import type { Containment } from './containment.js';
@@ -42,6 +43,8 @@ export interface RunPorts {
   readonly publishers: Set<Pick<Publisher, 'waiting'>>;
   readonly pipes: PipePool;
   readonly containment: Containment;
+  /** Where this host lets the worker make some. */
+  readonly cgroups?: Pick<Cgroups, 'group'> | undefined;
   readonly ledger: Pick<Ledger, 'enter'>;
   readonly spoolFiles: SpoolFiles;
   readonly log: Log;

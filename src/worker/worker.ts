@@ -34,7 +34,7 @@ import { type Publisher, REWIND_LEAST_MS } from './publisher.js';
 import type { RunOptions, RunPorts } from './run.js';
 import { runCommand } from './run-command.js';
 
-export interface WorkerPorts extends Pick<RunPorts, 'secrets' | 'shim' | 'patterns' | 'spoolFiles'> {
+export interface WorkerPorts extends Pick<RunPorts, 'secrets' | 'shim' | 'patterns' | 'spoolFiles' | 'cgroups'> {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin' | 'checkClaims' | 'get' | 'endWithoutWorker'>;
   readonly presence: Presence;
   readonly reassertion: Pick<Reassertion, 'recordOf' | 'command'>;
@@ -141,7 +141,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
       pool: options.pool,
       concurrency: options.concurrency,
       containment: containment.level,
-      means: containment.means,
+      means: ports.cgroups === undefined ? containment.means : `${containment.means}; control groups`,
       sandboxes: containment.profiles,
       version: options.version,
       startedAt,

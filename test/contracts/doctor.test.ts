@@ -35,6 +35,7 @@ describe('homing doctor beside a running homing up', () => {
     expect(stdout).toMatch(/^ {2}ok {4}port +127\.0\.0\.1:\d+ is Homing's \(process \d+\)$/m);
     expect(stdout).toMatch(/^ {2}ok {4}ops port +127\.0\.0\.1:\d+ is Homing's/m);
     expect(stdout).toMatch(/^ {2}(ok|warn) {2,}containment +(pidns|group)/m);
+    expect(stdout).toMatch(/^ {2}ok {4}control groups +(the kernel holds|not used: \S)/m);
     expect(stdout).not.toContain('\u001b');
     for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(100);
     // [CO10] Neither the password of its Redis nor a token.
@@ -116,7 +117,7 @@ describe('homing doctor on its own', () => {
   it('lists what is missing to listen beyond this machine; wrong settings end it with 2', async () => {
     const open = await runHoming(['doctor'], { env: { ...env(), HOMING_HOST: '0.0.0.0' } });
     expect(open.code).toBe(1);
-    expect(open.stdout).toMatch(/^ {2}FAIL {2}settings +HOMING_JWT_SECRET: is needed/m);
+    expect(open.stdout).toMatch(/^ {2}FAIL {2}settings +HOMING_JWT_SECRET: (this or HOMING_JWKS_URL )?is needed/m);
     const wrong = await runHoming(['doctor'], { env: { ...env(), HOMING_REDIS_URL: 'http://x' } });
     expect(wrong.code).toBe(2);
   });

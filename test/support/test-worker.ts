@@ -73,7 +73,7 @@ export async function startWorkerOn(
 ) {
   const workerId = makeWorkerId(randomBytes(16));
   const host = await openTestHost(workerId, hostOptions);
-  const { containment, ledger, spoolFiles, runAs, workRoot, sandbox } = host;
+  const { containment, cgroups, ledger, spoolFiles, runAs, workRoot, sandbox } = host;
   const subscriber = createRedis(parseRedisUrl(url), 'subscriber', silentLog) as Redis;
   const meter = { count() {}, gauge() {}, observe() {} };
   const bus = createEventBus({
@@ -90,6 +90,7 @@ export async function startWorkerOn(
   const worker = createWorker(
     {
       containment,
+      cgroups,
       ledger,
       spoolFiles,
       store: stores.commands,
