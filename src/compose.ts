@@ -79,6 +79,9 @@ export interface WorkerSurroundings extends NodeSurroundings {
   readonly program: readonly string[];
 }
 
+/** Failures of one token in a minute before they are answered RATE_LIMITED. */
+const MAX_TOKEN_FAILURES = 20;
+
 /** How long a host remembers at least what it started. */
 const LEDGER_MS = 24 * 3_600_000;
 
@@ -94,6 +97,9 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
     // Only here: a worker has no use for a web server and pages for operators, and does without their memory. Before there are
     // connections, which would go unheard meanwhile.
     const { createGateway } = await import('./gateway/gateway.js');
+    const { proxyList } = await import('./gateway/addresses.js');
+    const { createRates } = await import('./redis/rates.js');
+    const { openAudit } = await import('./ops/audit.js');
     const { openOperators } = await import('./ops/operators.js');
     const nodeId = makeNodeId(chance.bytes(16));
     const core = await openCore(settings, nodeId, log.child({ nodeId }), closers);
@@ -101,6 +107,21 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
     const allowed = parseAllowList(settings.HOMING_WEBHOOK_ALLOW ?? '');
     const operators = openOperators({ ...core, log, chance });
     closers.add(() => operators.close());
+    const { HOMING_AUDIT_FILE: auditFile, HOMING_MAX_FAILED_ATTEMPTS: failures } = settings;
+    const audit = auditFile === undefined ? undefined : openAudit(auditFile, { nodeId }, log, Date.now);
+    closers.add(() => audit?.close());
+    const rates = createRates({
+      ...core,
+      limits: {
+        tenantRuns: settings.HOMING_MAX_RUNS_PER_SEC,
+        runs: settings.HOMING_MAX_RUNS_PER_SEC_PER_PRINCIPAL,
+        writes: settings.HOMING_MAX_WRITES_PER_SEC_PER_PRINCIPAL,
+        kills: settings.HOMING_MAX_KILLS_PER_SEC_PER_PRINCIPAL,
+        addressFailures: failures,
+        // A client that repeats a token which failed is asked to wait sooner than an office behind one address.
+        tokenFailures: Math.min(failures, MAX_TOKEN_FAILURES),
+      },
+    });
     const gateway = createGateway(
       {
         sessions,
@@ -118,6 +139,8 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
         allowWebhook: allowed && ((address: string) => isAllowed(allowed, address)),
         patterns: createPatterns(),
         now: Date.now,
+        rates,
+        audit,
       },
       {
         nodeId,
@@ -135,15 +158,21 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
         outboxBytes: settings.HOMING_OUTBOX_BYTES,
         maxFrameBytes: settings.HOMING_MAX_FRAME_BYTES,
         jwtSecrets: present([settings.HOMING_JWT_SECRET, settings.HOMING_JWT_SECRET_PREVIOUS]),
+        jwksUrl: settings.HOMING_JWKS_URL,
         issuer: settings.HOMING_JWT_ISSUER,
         audience: settings.HOMING_JWT_AUDIENCE,
-        jwksUrl: settings.HOMING_JWKS_URL,
         adminToken: settings.HOMING_ADMIN_TOKEN,
         metricsToken: settings.HOMING_METRICS_TOKEN,
         publicOrigins: (settings.HOMING_PUBLIC_ORIGINS ?? '')
           .split(',')
           .map((origin) => origin.trim())
           .filter((origin) => origin !== ''),
+        trustedProxies: proxyList(settings.HOMING_TRUST_PROXY),
+        maxConnections: {
+          perTenant: settings.HOMING_MAX_CONNECTIONS,
+          perPrincipal: settings.HOMING_MAX_CONNECTIONS_PER_PRINCIPAL,
+          perAddress: settings.HOMING_MAX_CONNECTIONS_PER_ADDRESS,
+        },
         webDir: builtWebApp(),
         opsPlugins: operators.plugins,
         pingRedis: core.ping,

@@ -19,6 +19,10 @@ const redisUrl = z
   .regex(REDIS_SCHEMES, 'must begin with redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://')
   .optional();
 
+const proxy = z.union([z.enum(['loopback', 'linklocal', 'uniquelocal']), z.ipv4(), z.ipv6(), z.cidrv4(), z.cidrv6()]);
+const isProxyList = (text: string | undefined): boolean =>
+  text === undefined || text.split(',').every((part) => proxy.safeParse(part.trim()).success);
+
 const secretKey = z
   .string()
   .regex(/^[A-Za-z0-9+/_-]{43}=?$/, 'must be 32 bytes in base64, as from: openssl rand -base64 32')
@@ -46,7 +50,9 @@ export const settingsSchema = z.object({
   HOMING_PUBLIC_ORIGINS: optional.describe(
     'Origins browsers may come from, separated by commas; same host only unless given',
   ),
-  HOMING_TRUST_PROXY: optional.describe('Addresses of proxies whose forwarding headers are believed'),
+  HOMING_TRUST_PROXY: optional
+    .refine(isProxyList, 'must be addresses or subnets, loopback, linklocal or uniquelocal, separated by commas')
+    .describe('Proxies whose forwarding headers are believed: addresses, subnets or `loopback`, separated by commas'),
   HOMING_JWT_SECRET: z
     .string()
     .min(32, 'must have at least 32 characters')
@@ -93,6 +99,23 @@ export const settingsSchema = z.object({
   HOMING_MAX_RUNNING_PER_SESSION: count(0).describe(
     'Commands of one session on their way to a worker or running at the same time; 0: no limit',
   ),
+  HOMING_MAX_CONNECTIONS: count(0).describe('Connections of one tenant at one node; 0: no limit'),
+  HOMING_MAX_CONNECTIONS_PER_PRINCIPAL: count(0).describe('Connections of one principal at one node; 0: no limit'),
+  HOMING_MAX_CONNECTIONS_PER_ADDRESS: count(0).describe(
+    'Connections from one address, of IPv6 one /64, at one node; 0: no limit',
+  ),
+  HOMING_MAX_RUNS_PER_SEC: count(0).describe('Commands that one tenant submits in a second; 0: no limit'),
+  HOMING_MAX_RUNS_PER_SEC_PER_PRINCIPAL: count(0).describe(
+    'Commands that one principal submits in a second; 0: no limit',
+  ),
+  HOMING_MAX_WRITES_PER_SEC_PER_PRINCIPAL: count(0).describe(
+    'Writes to stdin of one principal in a second; 0: no limit',
+  ),
+  HOMING_MAX_KILLS_PER_SEC_PER_PRINCIPAL: count(0).describe('Kills of one principal in a second; 0: no limit'),
+  HOMING_MAX_FAILED_ATTEMPTS: count(60).describe(
+    'Tokens and resumes from one address that fail in a minute before further failures are answered RATE_LIMITED; 0: no limit',
+  ),
+  HOMING_AUDIT_FILE: optional.describe('File of the audit log, a line an act; `-` is stdout; none unless given'),
   HOMING_POOL: poolName.default('default').describe('Pool whose queue a worker serves'),
   HOMING_CONCURRENCY: count(8, 1).describe('Commands a worker runs at the same time'),
   HOMING_CONTAINMENT: z

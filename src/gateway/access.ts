@@ -43,6 +43,7 @@ async function find(
   if (id === undefined || record === undefined || !mayFind(claims, record)) throw unknownCommand();
   const { insideCommandId } = claims;
   if (insideCommandId !== undefined && !(await isDescendant(commands, record, insideCommandId))) throw unknownCommand();
+  if (record.principal !== claims.principal) claims.actsFor?.(record.principal);
   return { id, record };
 }
 

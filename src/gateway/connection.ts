@@ -12,6 +12,7 @@ import type { Caller, Node } from './handlers/context.js';
 import { createHeartbeat } from './heartbeat.js';
 import { type Address, createOutbox } from './outbox.js';
 import { type Answered, createRequests } from './requests.js';
+import type { Seat } from './seats.js';
 import type { Holding } from './session-table.js';
 import { createTokenClock } from './token-clock.js';
 import { createViewers } from './viewers.js';
@@ -31,13 +32,16 @@ export interface Connection {
   isSlow(): boolean;
 }
 
-/** @param claims of the upgrade's header, where it had a token */
-export function createConnection(
-  node: Node,
-  socket: WebSocket,
-  stream: Socket,
-  claims: Claims | undefined,
-): Connection {
+/** Who was let in. */
+export interface Guest {
+  /** Of the upgrade's header, where it had a token. */
+  readonly claims: Claims | undefined;
+  readonly address: string;
+  readonly seat: Seat;
+}
+
+export function createConnection(node: Node, socket: WebSocket, stream: Socket, guest: Guest): Connection {
+  let { claims } = guest;
   const { ports, options, log, meter } = node;
   const id = Buffer.from(ports.chance.bytes(9)).toString('base64url');
   const random = () => ports.chance.random();
@@ -110,6 +114,8 @@ export function createConnection(
 
   const caller: Caller = {
     id,
+    address: guest.address,
+    takeSeat: guest.seat.take,
     claims: () => claims,
     setClaims(given) {
       claims = given;
@@ -213,6 +219,7 @@ export function createConnection(
   const gone = new Promise<void>((resolve) => {
     socket.once('close', () => {
       ending = true;
+      guest.seat.leave();
       clearTimeout(openTimer);
       outbox.close();
       viewers.close();

@@ -3,11 +3,16 @@
  * the queue only through the ports it is given.
  */
 import type { AddressInfo } from 'node:net';
+import { UNLIMITED } from '../domain/rates.js';
 import { messageOf } from '../errors.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { makeNodeId, type NodeId, type SessionId } from '../protocol/ids.js';
+import { LIMITS } from '../protocol/limits.js';
+import { createAddresses } from './addresses.js';
 import { createAsker } from './ask.js';
 import type { AttachedSession } from './attached-session.js';
+import { createAttempts } from './attempts.js';
+import { auditHttp } from './audit-trail.js';
 import { createDoors, isLoopback } from './doors.js';
 import { createEventStreams } from './event-streams.js';
 import { measureNode, waitingOf } from './figures.js';
@@ -20,6 +25,7 @@ import { BUS_DEAF_MS, BUS_SILENT_MS, type GatewayOptions, type GatewayPorts } fr
 import { createPublicKeys } from './public-keys.js';
 import { createPuller } from './puller.js';
 import { createReasserter } from './reassert.js';
+import { createSeats } from './seats.js';
 import { createSessionTable } from './session-table.js';
 import { createSweep } from './sweep.js';
 import { createTokenVerifier } from './tokens.js';
@@ -63,6 +69,16 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
     now,
   });
   const doors = createDoors(options);
+  const { rates = UNLIMITED, audit = { note: () => undefined } } = ports;
+  const attempts = createAttempts({ rates, meter });
+  const {
+    perAddress = 0,
+    perPrincipal = 0,
+    perTenant = 0,
+    unopened = LIMITS.maxUnopened,
+  } = options.maxConnections ?? {};
+  const seats = createSeats({ perAddress, perPrincipal, perTenant, unopened });
+  const addressOf = createAddresses(options.trustedProxies ?? []);
   const puller = createPuller({ concurrency: MAX_PULLS, random });
   const table = createSessionTable({ nodeId, ...ports, log, random });
   const asker = createAsker({ nodeId, bus, table, chance });
@@ -71,10 +87,14 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
   const attachedPorts = { ...ports, log, puller, busDown };
   const reasserter = createReasserter({ ...ports, log, random, all: table.all });
   const streams = createEventStreams({ log, meter, now, random });
-  const node: Node = { nodeId, ports, options, table, asker, verifier, streams, reasserter, attachedPorts, log, meter };
+  const app = createHttpServer(log, doors, options.headersWithinMs);
+  const { trailOf } = auditHttp(app, audit, addressOf);
+  const node: Node = {
+    ...{ nodeId, ports, options, table, asker, verifier, streams, reasserter, attachedPorts, log, meter },
+    ...{ rates, attempts, seats, audit, addressOf, trailOf },
+  };
   const upgrades = createUpgrades(node, doors);
   const sweep = createSweep({ leaseMs: options.leaseMs, log, random, all: table.all });
-  const app = createHttpServer(log, doors);
   const ops = createHttpServer(log, createDoors({ host: options.opsHost, publicOrigins: [] }));
   const startedAt = now();
   let url = '';
@@ -84,7 +104,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
 
   addHttpRoutes(app, node);
   if (options.webDir !== undefined) addWebApp(app, options.webDir);
-  guardAdmin(ops, options.adminToken);
+  guardAdmin(ops, options.adminToken, audit, addressOf);
   addOpsRoutes(ops, node, () => draining);
   app.server.on('upgrade', upgrades.handle);
   meter.beforeDump?.(() => measureNode(meter, upgrades.connections, table.all()));
@@ -187,10 +207,10 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
     }
     await asker.start();
     await app.listen({ host: options.host, port: options.port });
-    url = addressOf(app.server.address() as AddressInfo, options.host);
+    url = urlOf(app.server.address() as AddressInfo, options.host);
     for (const plugin of options.opsPlugins ?? []) await plugin(ops);
     await ops.listen({ host: options.opsHost, port: options.opsPort });
-    const opsUrl = addressOf(ops.server.address() as AddressInfo, options.opsHost);
+    const opsUrl = urlOf(ops.server.address() as AddressInfo, options.opsHost);
     await beat();
     every(options.leaseMs / 3, 'a beat', beat);
     every(options.leaseMs, 'an audit', table.audit);
@@ -271,7 +291,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
 /** Sockets leave in the first part of the window, so that the slow ones and the detaching fit in the rest. */
 const DRAIN_SHARE = 0.6;
 
-function addressOf(address: AddressInfo, host: string): string {
+function urlOf(address: AddressInfo, host: string): string {
   const name = address.family === 'IPv6' ? `[${address.address}]` : address.address;
   return `http://${host === 'localhost' ? host : name}:${address.port}`;
 }

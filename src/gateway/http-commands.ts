@@ -12,6 +12,7 @@ import { claimsOf, parse } from './http-parse.js';
 import { resizeTerminal, writeTo } from './input.js';
 import { killCommand } from './kill.js';
 import { withPosition } from './position.js';
+import { requireRate } from './rates.js';
 import { answerTo, checkSpec, commandIdFor, submitCommand } from './submit.js';
 
 /** How often a waiting request looks whether its command is over. */
@@ -36,10 +37,12 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
     const { 'idempotency-key': key } = parse(submit.headers, request.headers);
     const spec = { ...body, ...(key === undefined ? {} : { idempotencyKey: key }) };
     checkSpec(claims, spec);
+    await requireRate(node.rates, claims, 'runs');
     const { place, origin } = await originOf(node, claims, { conversation, originSessionId, principal });
     const commandId = commandIdFor(place, spec.idempotencyKey, ports.chance);
     const accepted = await submitCommand(ports, { place, commandId, spec, origin });
     if (place.principal !== claims.principal) {
+      claims.actsFor?.(place.principal);
       node.log.info({ commandId, by: claims.principal, for: place.principal }, 'a command was submitted for another');
     }
     return reply
@@ -68,6 +71,7 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
   app.post('/v1/commands/:id/kill', async (request) => {
     const claims = await claimsOf(node, request);
     requireScope(claims, 'kill');
+    await requireRate(node.rates, claims, 'kills');
     const { id, record } = await findReadable(commands, claims, parse(kill.params, request.params).id);
     const wish = killParams(parse(kill.body, request.body ?? {}), options.killGraceMs);
     if (record.principal !== claims.principal) {
@@ -83,6 +87,7 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
   app.post('/v1/commands/:id/stdin', async (request) => {
     const claims = await claimsOf(node, request);
     requireScope(claims, 'run');
+    await requireRate(node.rates, claims, 'writes');
     const { id } = await findReadable(commands, claims, parse(writeStdin.params, request.params).id);
     return writeTo(commands, id, writerOf(claims), parse(writeStdin.body, request.body));
   });

@@ -4,16 +4,21 @@ import type { z } from 'zod';
 import { AppError } from '../errors.js';
 import { parseShape } from '../protocol/faults.js';
 import type { Claims } from '../protocol/token.js';
+import { withTrail } from './audit-trail.js';
 import { commandInToken, verifyCommandToken } from './command-token.js';
 import type { Node } from './handlers/context.js';
 import { bearerToken } from './tokens.js';
 
-/** @throws AppError UNAUTHENTICATED, TOKEN_EXPIRED */
+/** @throws AppError UNAUTHENTICATED, TOKEN_EXPIRED, RATE_LIMITED, KEYS_UNAVAILABLE */
 export async function claimsOf(node: Node, request: FastifyRequest): Promise<Claims> {
   const token = bearerToken(request.headers.authorization);
   const inside = commandInToken(token);
-  if (token === undefined || inside === undefined) return node.verifier.verify(token);
-  return verifyCommandToken(node.ports.commands, inside, token);
+  const claims = await node.attempts.guard(node.addressOf(request.raw), token, () =>
+    token === undefined || inside === undefined
+      ? node.verifier.verify(token)
+      : verifyCommandToken(node.ports.commands, inside, token),
+  );
+  return withTrail(claims, node.trailOf(request));
 }
 
 /** @throws AppError INVALID_PARAMS naming the field, the limit and what was got */

@@ -6,11 +6,31 @@ import { AppError, ERROR_CODES, messageOf } from '../errors.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { Doors } from './doors.js';
 
-export function createHttpServer(log: Log, doors: Doors): FastifyInstance {
+const HEADERS = {
+  'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+  'referrer-policy': 'no-referrer',
+  'cross-origin-resource-policy': 'same-origin',
+  'cache-control': 'no-store',
+};
+
+/** @param headersWithinMs from the beginning of a connection to the end of its request's headers */
+export function createHttpServer(
+  log: Log,
+  doors: Doors,
+  headersWithinMs: number = LIMITS.headersWithinMs,
+): FastifyInstance {
   const app = fastify({
     logger: false,
     bodyLimit: LIMITS.maxBodyBytes,
-    requestTimeout: 30_000,
+    requestTimeout: LIMITS.bodyWithinMs,
+    // Who sends its headers slowly, or nothing at all, holds a socket for this long at most.
+    http: {
+      headersTimeout: headersWithinMs,
+      connectionsCheckingInterval: headersWithinMs / 5,
+      maxHeaderSize: LIMITS.maxHeaderBytes,
+    },
     forceCloseConnections: true,
     // Ids are never decoded from long paths.
     routerOptions: { maxParamLength: 512 },
@@ -20,6 +40,12 @@ export function createHttpServer(log: Log, doors: Doors): FastifyInstance {
     const { host, origin } = request.headers;
     if (doors.hostFits(host) && doors.originFits(origin, host)) return;
     await reply.code(403).send({ code: 'FORBIDDEN', message: 'this host or origin is not allowed', retryable: false });
+  });
+
+  // For everything that has no policy of its own: nothing of it is a page, and it belongs into nobody's frame.
+  app.addHook('onSend', async (_request, reply) => {
+    for (const [name, value] of Object.entries(HEADERS))
+      if (!reply.hasHeader(name) && !reply.raw.hasHeader(name)) void reply.header(name, value);
   });
 
   app.setNotFoundHandler((_request, reply) =>

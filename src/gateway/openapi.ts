@@ -30,7 +30,14 @@ const NAMED = [
   errorShape,
 ] as const;
 
-const COMMON_ERRORS: readonly ErrorCode[] = ['UNAUTHENTICATED', 'TOKEN_EXPIRED', 'INVALID_PARAMS', 'REDIS_UNAVAILABLE'];
+const COMMON_ERRORS: readonly ErrorCode[] = [
+  'UNAUTHENTICATED',
+  'TOKEN_EXPIRED',
+  'INVALID_PARAMS',
+  'RATE_LIMITED',
+  'REDIS_UNAVAILABLE',
+  'KEYS_UNAVAILABLE',
+];
 
 const ref = (name: string): Json => ({ $ref: `#/components/schemas/${name}` });
 

@@ -1,12 +1,20 @@
 /** Who may see the operators' pages: the admin token, as Bearer or as the password of Basic, compared in constant time. */
+import type { IncomingMessage } from 'node:http';
 import type { FastifyInstance } from 'fastify';
+import type { Audit } from '../domain/audit.js';
 import { sameSecret } from './http-server.js';
 import { bearerToken } from './tokens.js';
 
 /** Everything below these paths needs the admin token. */
 const GUARDED = /^\/admin(\/|\?|$)/;
+const DRAIN = /^\/admin\/(?:nodes|workers)\/([A-Za-z0-9_]{1,64})\/drain(?:\?|$)/;
 
-export function guardAdmin(app: FastifyInstance, adminToken: string | undefined): void {
+export function guardAdmin(
+  app: FastifyInstance,
+  adminToken: string | undefined,
+  audit: Audit,
+  addressOf: (request: IncomingMessage) => string,
+): void {
   app.addHook('onRequest', async (request, reply) => {
     if (!GUARDED.test(request.url)) return;
     if (adminToken === undefined) {
@@ -21,6 +29,13 @@ export function guardAdmin(app: FastifyInstance, adminToken: string | undefined)
   });
   app.addHook('onSend', async (request, reply) => {
     if (!GUARDED.test(request.url)) return;
+    const drained = DRAIN.exec(request.url)?.[1];
+    if (request.method === 'POST' && drained !== undefined) {
+      const done = reply.statusCode < 400;
+      const result = done ? 'ok' : reply.statusCode === 401 ? 'UNAUTHENTICATED' : String(reply.statusCode);
+      const principal = reply.statusCode === 401 ? undefined : 'admin';
+      audit.note({ what: 'drain', principal, target: drained, address: addressOf(request.raw), result });
+    }
     void reply.header('cache-control', 'no-store').header('x-content-type-options', 'nosniff');
     void reply.header('referrer-policy', 'no-referrer').header('x-frame-options', 'DENY');
   });

@@ -1,5 +1,6 @@
 /** What a node is given: the ports it sees the world through, and its settings. */
 import type { FastifyInstance } from 'fastify';
+import type { Audit } from '../domain/audit.js';
 import type { CommandFeed } from '../domain/command-feed.js';
 import type {
   Chance,
@@ -15,6 +16,7 @@ import type {
   SecretBox,
   SessionDirectory,
 } from '../domain/ports.js';
+import type { Rates } from '../domain/rates.js';
 import type { NodeId } from '../protocol/ids.js';
 
 export interface GatewayPorts {
@@ -37,6 +39,10 @@ export interface GatewayPorts {
   readonly patterns: Pick<Patterns, 'compile'>;
   /** Milliseconds since 1970. */
   now(): number;
+  /** How often may be asked; without it nothing is limited. */
+  readonly rates?: Rates | undefined;
+  /** Where acts are noted; nowhere without it. */
+  readonly audit?: Audit | undefined;
 }
 
 export interface GatewayOptions {
@@ -58,14 +64,25 @@ export interface GatewayOptions {
   readonly maxFrameBytes: number;
   /** HS256 secrets, the present one first. Neither these nor `jwksUrl`: loopback only, and everybody is the principal `local`. */
   readonly jwtSecrets: readonly string[];
-  readonly issuer?: string | undefined;
-  readonly audience?: string | undefined;
   /** Where the public keys of an issuer are; beside the secrets, or instead of them. */
   readonly jwksUrl?: string | undefined;
+  readonly issuer?: string | undefined;
+  readonly audience?: string | undefined;
   readonly adminToken?: string | undefined;
   readonly metricsToken?: string | undefined;
   /** Origins of browsers beside this host itself. */
   readonly publicOrigins: readonly string[];
+  /** Proxies whose forwarding headers are believed: addresses, subnets, `loopback`. */
+  readonly trustedProxies?: readonly string[];
+  /** From the beginning of a connection to the end of its request's headers; 10 s unless given. */
+  readonly headersWithinMs?: number;
+  /** Connections of this node; absent or 0: no limit. */
+  readonly maxConnections?: {
+    readonly perAddress?: number;
+    readonly perPrincipal?: number;
+    readonly perTenant?: number;
+    readonly unopened?: number;
+  };
   /** Folder of the built web app, served at `/`; none without it. */
   readonly webDir?: string | undefined;
   readonly opsPlugins?: readonly OpsPlugin[];

@@ -4,6 +4,7 @@ import { errorText, RPC, type RpcError, type RpcId, resultText, rpcError } from 
 import { parseShape } from '../protocol/faults.js';
 import { type MethodName, type MethodParams, methods } from '../protocol/methods.js';
 import type { AttachedSession } from './attached-session.js';
+import { noteRequest, type Trail, withTrail } from './audit-trail.js';
 import type { Answer, Caller, Node } from './handlers/context.js';
 import { handlers, type OpeningMethod, openingHandlers } from './handlers/index.js';
 
@@ -39,9 +40,14 @@ export function createRequests(node: Node, caller: Caller, session: () => Attach
   let opening: Promise<unknown> | undefined;
   let redisFailed = false;
 
-  async function ask(method: string, params: unknown): Promise<Answer> {
-    if (!isMethod(method)) throw new RpcFault(RPC.METHOD_NOT_FOUND, `there is no method "${method.slice(0, 64)}"`);
-    if (isOpening(method)) return open(method, params);
+  async function ask(method: MethodName, params: unknown, trail: Trail): Promise<Answer> {
+    if (isOpening(method)) {
+      try {
+        return await open(method, params);
+      } finally {
+        trail.claims = caller.claims();
+      }
+    }
     // Sent before the answer to open: it waits, so that a client need not. A failed opening is answered for itself.
     await opening?.catch(() => undefined);
     const held = session();
@@ -49,14 +55,43 @@ export function createRequests(node: Node, caller: Caller, session: () => Attach
     if (held === undefined || claims === undefined || held.isOver()) {
       throw new AppError('UNAUTHENTICATED', 'open or resume a session first');
     }
-    return handlers[method](node, { caller, claims, session: held }, parseParams(method, params) as never);
+    const own = withTrail(claims, trail);
+    return handlers[method](node, { caller, claims: own, session: held }, parseParams(method, params) as never);
+  }
+
+  /** The answer, and its line in the audit. */
+  async function askAudited(method: string, params: unknown): Promise<Answer> {
+    if (!isMethod(method)) throw new RpcFault(RPC.METHOD_NOT_FOUND, `there is no method "${method.slice(0, 64)}"`);
+    const trail: Trail = {};
+    const note = (result: unknown, outcome: string) => {
+      const { sessionId, place } = session() ?? {};
+      const { address } = caller;
+      noteRequest(node.audit, {
+        ...{ method, params, result, trail, address, sessionId, outcome },
+        conversation: place?.conversation,
+      });
+    };
+    try {
+      const answer = await ask(method, params, trail);
+      note(answer.result, 'ok');
+      return answer;
+    } catch (error) {
+      note(
+        undefined,
+        error instanceof AppError ? error.code : error instanceof RpcFault ? 'INVALID_PARAMS' : 'INTERNAL',
+      );
+      throw error;
+    }
   }
 
   async function open(method: OpeningMethod, params: unknown): Promise<Answer> {
     if (session() !== undefined || opening !== undefined) {
       throw new RpcFault(RPC.INVALID_REQUEST, 'this connection has opened its session already');
     }
-    const opened = openingHandlers[method](node, caller, parseParams(method, params) as never);
+    const parsed: { readonly token?: string | undefined; readonly resumeToken?: string } = parseParams(method, params);
+    const opened = node.attempts.guard(caller.address, parsed.resumeToken ?? parsed.token, () =>
+      openingHandlers[method](node, caller, parsed as never),
+    );
     opening = opened;
     try {
       return await opened;
@@ -80,7 +115,7 @@ export function createRequests(node: Node, caller: Caller, session: () => Attach
   return {
     async answer({ id, method, params }) {
       try {
-        const { result, afterwards } = await ask(method, params);
+        const { result, afterwards } = await askAudited(method, params);
         const text = resultText(id, result);
         return afterwards === undefined ? { text } : { text, afterwards };
       } catch (error) {

@@ -7,9 +7,10 @@ import { AppError, ERROR_CODES } from '../errors.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { Claims } from '../protocol/token.js';
-import { type Connection, createConnection } from './connection.js';
+import { type Connection, createConnection, type Guest } from './connection.js';
 import type { Doors } from './doors.js';
 import type { Node } from './handlers/context.js';
+import type { Seat } from './seats.js';
 import { bearerToken } from './tokens.js';
 
 const PATH = '/v1/ws';
@@ -41,33 +42,40 @@ export function createUpgrades(node: Node, doors: Doors): Upgrades {
     handleProtocols: (offered) => (offered.has(LIMITS.subprotocol) ? LIMITS.subprotocol : false),
   });
 
-  async function admit(request: IncomingMessage): Promise<Claims | undefined> {
+  async function admit(request: IncomingMessage, address: string): Promise<Claims | undefined> {
     const { host, origin, authorization } = request.headers;
     if (new URL(request.url ?? '/', 'http://node').pathname !== PATH) throw new Refused(404, 'not found');
     if (stopped) throw new Refused(503, 'the node is stopping');
     if (!doors.hostFits(host)) throw new Refused(403, 'this host name is not served here');
     if (!doors.originFits(origin, host)) throw new Refused(403, 'this origin is not allowed');
     const token = bearerToken(authorization);
-    if (token !== undefined) return node.verifier.verify(token);
     // Browsers always send an origin and can not send the header; everyone else can.
-    if (origin === undefined && !node.verifier.anonymous) throw new Refused(401, 'a Bearer token is required');
-    return undefined;
+    if (token === undefined && (origin !== undefined || node.verifier.anonymous)) return undefined;
+    return node.attempts.guard(address, token, () => node.verifier.verify(token));
   }
 
   async function upgrade(request: IncomingMessage, stream: Duplex, head: Buffer): Promise<void> {
+    const address = node.addressOf(request);
     let claims: Claims | undefined;
+    let seat: Seat;
     try {
-      claims = await admit(request);
+      claims = await admit(request, address);
+      seat = node.seats.enter(address);
     } catch (error) {
-      const status = error instanceof AppError ? ERROR_CODES[error.code].status : (error as Refused).status;
-      refuse(stream, status ?? 500, error instanceof Error ? error.message : 'refused');
+      const ours = error instanceof AppError ? error : undefined;
+      const status = ours === undefined ? (error as Refused).status : ERROR_CODES[ours.code].status;
+      node.audit.note({ what: 'attach', address, result: ours?.code ?? 'FORBIDDEN' });
+      refuse(stream, status ?? 500, error instanceof Error ? error.message : 'refused', ours?.retryAfterMs);
       return;
     }
-    if (stream.destroyed) return;
-    server.handleUpgrade(request, stream, head, (socket) => accept(socket, stream as Socket, claims));
+    stream.once('close', seat.leave);
+    if (stream.destroyed) return seat.leave();
+    server.handleUpgrade(request, stream, head, (socket) =>
+      accept(socket, stream as Socket, { claims, address, seat }),
+    );
   }
 
-  function accept(socket: WebSocket, stream: Socket, claims: Claims | undefined): void {
+  function accept(socket: WebSocket, stream: Socket, guest: Guest): void {
     // ws reports a peer's faults (oversize, bad frames) here and closes by itself with the right code.
     socket.on('error', () => undefined);
     if (socket.protocol !== LIMITS.subprotocol) {
@@ -76,7 +84,7 @@ export function createUpgrades(node: Node, doors: Doors): Upgrades {
       return;
     }
     stream.setNoDelay(true);
-    const connection = createConnection(node, socket, stream, claims);
+    const connection = createConnection(node, socket, stream, guest);
     connections.add(connection);
     node.meter.gauge('homing_connections', connections.size);
     void connection.gone.then(() => {
@@ -99,11 +107,12 @@ export function createUpgrades(node: Node, doors: Doors): Upgrades {
   };
 }
 
-function refuse(stream: Duplex, status: number, message: string): void {
+function refuse(stream: Duplex, status: number, message: string, retryAfterMs?: number): void {
   if (stream.destroyed) return;
   const body = JSON.stringify({ message });
+  const retryAfter = retryAfterMs === undefined ? '' : `Retry-After: ${Math.ceil(retryAfterMs / 1_000)}\r\n`;
   stream.end(
-    `HTTP/1.1 ${status} Refused\r\nConnection: close\r\nContent-Type: application/json\r\n` +
+    `HTTP/1.1 ${status} Refused\r\nConnection: close\r\n${retryAfter}Content-Type: application/json\r\n` +
       `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
   );
 }

@@ -59,6 +59,7 @@ export const METRICS = {
   homing_closes_repeated_total: counter('Closes repeated after Redis went back to older data'),
   homing_commands_vanished_total: counter('Commands whose record was lost with Redis, told to their owners as lost'),
   homing_requests_refused_total: counter('Requests that were answered with an error', 'code'),
+  homing_attempts_failed_total: counter('Tokens and resumes that failed', 'code'),
   homing_internal_errors_total: counter('Faults of our own, answered as internal errors'),
   homing_submits_total: counter('Commands accepted', 'repeated'),
   homing_queue_add_failed_total: counter('Jobs that could not be added at once; the reconciler adds them'),

@@ -31,7 +31,7 @@ export interface HttpRoute {
   readonly headers?: z.ZodObject;
   readonly body?: z.ZodType;
   readonly answers: Readonly<Record<number, Answer>>;
-  /** Beside UNAUTHENTICATED, TOKEN_EXPIRED, INVALID_PARAMS and REDIS_UNAVAILABLE, which any of them may answer. */
+  /** Beside UNAUTHENTICATED, TOKEN_EXPIRED, INVALID_PARAMS, RATE_LIMITED, REDIS_UNAVAILABLE and KEYS_UNAVAILABLE, which any may answer. */
   readonly errors: readonly ErrorCode[];
   readonly open?: true;
 }
@@ -84,7 +84,6 @@ export const httpRoutes = {
       'SECRETS_UNAVAILABLE',
       'CONTAINMENT_UNAVAILABLE',
       'LIMIT_EXCEEDED',
-      'RATE_LIMITED',
     ],
   },
   getCommand: {

@@ -7,6 +7,14 @@ export const LIMITS = {
   maxBatch: 64,
   /** A socket without a session is closed after this. */
   openWithinMs: 5_000,
+  /** Sockets without a session at one node; further ones are refused. About 10 kB each. */
+  maxUnopened: 4_096,
+  /** From the beginning of a connection to the end of its request's headers. */
+  headersWithinMs: 10_000,
+  /** From there to the end of its body. */
+  bodyWithinMs: 30_000,
+  /** Bytes of headers of a request. */
+  maxHeaderBytes: 16 * 1024,
   /** Snapshots in the answer of open and resume. */
   maxSnapshots: 200,
   /** Requests of one connection being worked on at the same time; reading pauses above it. */

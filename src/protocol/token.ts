@@ -33,6 +33,8 @@ export interface Claims {
   readonly pools: readonly string[];
   /** Milliseconds since 1970; Infinity for the anonymous principal of a machine without token settings. */
   readonly expiresAtMs: number;
+  /** Told the principal when a delegate uses its rights over something that is another's. */
+  actsFor?(principal: string): void;
 }
 
 const isScope = (word: string): word is Scope => (SCOPES as readonly string[]).includes(word);

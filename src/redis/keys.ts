@@ -44,6 +44,8 @@ export function createKeys(prefix: string) {
     workerCommands: (id: WorkerId) => `${prefix}:worker:${id}:cmds`,
     due: (bucket: number) => `${prefix}:due:${bucket}`,
     leader: `${prefix}:leader`,
+    /** Begin of the counters of one kind; each is a key of its own. */
+    rate: (name: string) => `${prefix}:rate:${name}`,
     /** Pools that jobs were added to lately; on the server of the queues. */
     pools: `${prefix}:pools`,
     /** BullMQ's own prefix for a pool; the hash tag keeps a queue in one slot. */

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import type { EventBus, Meter, QueueProducer } from '../../src/domain/ports.js';
 import { createGateway, type Gateway } from '../../src/gateway/gateway.js';
-import type { GatewayOptions } from '../../src/gateway/options.js';
+import type { GatewayOptions, GatewayPorts } from '../../src/gateway/options.js';
 import { createPatterns } from '../../src/ops/patterns.js';
 import { makeNodeId } from '../../src/protocol/ids.js';
 import { createCommandFeed } from '../../src/redis/command-feed.js';
@@ -33,10 +33,11 @@ export interface TestNode {
   close(): Promise<void>;
 }
 
-/** @param world what several nodes of one cluster share @param over settings of this one */
+/** @param world what several nodes of one cluster share @param over settings of this one @param ports what it sees in place of the real things */
 export async function startTestNode(
   world: { readonly redis: TestRedis; readonly stores: Stores; readonly secret: string },
   over: Partial<GatewayOptions> = {},
+  ports: Partial<GatewayPorts> = {},
 ): Promise<TestNode> {
   const { redis, stores, secret } = world;
   const nodeId = makeNodeId(randomBytes(16));
@@ -101,6 +102,7 @@ export async function startTestNode(
       chance,
       patterns: createPatterns(),
       now: Date.now,
+      ...ports,
     },
     {
       nodeId,

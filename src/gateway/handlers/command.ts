@@ -8,11 +8,13 @@ import { notOwner, resizeTerminal, writeTo } from '../input.js';
 import { killCommand } from '../kill.js';
 import { beginView, entryOf, readView } from '../log-pages.js';
 import { withPosition, withPositions } from '../position.js';
+import { requireRate } from '../rates.js';
 import { answerTo, checkSpec, commandIdFor, submitCommand } from '../submit.js';
 import type { Handler } from './context.js';
 
 export const runCommand: Handler<'command.run'> = async (node, { claims, session }, spec) => {
   checkSpec(claims, spec);
+  await requireRate(node.rates, claims, 'runs');
   const { place, sessionId, attachmentId } = session;
   const commandId = commandIdFor(place, spec.idempotencyKey, node.ports.chance);
   session.expect(commandId);
@@ -64,6 +66,7 @@ export const readCommandLog: Handler<'command.log'> = async (node, { claims }, p
 
 export const killByRequest: Handler<'command.kill'> = async (node, { claims, session }, params) => {
   requireScope(claims, 'kill');
+  await requireRate(node.rates, claims, 'kills');
   const { id, record } = await findReadable(node.ports.commands, claims, params.commandId);
   const { signal, graceMs } = killParams(params, node.options.killGraceMs);
   const result = await killCommand(node.ports, id, record.snapshot.pool, { signal, graceMs, reason: 'cancelled' });
@@ -83,6 +86,7 @@ export function killParams(
 
 export const writeStdin: Handler<'command.write'> = async (node, { claims, session }, params) => {
   requireScope(claims, 'run');
+  await requireRate(node.rates, claims, 'writes');
   const { id } = await findCommand(node.ports.commands, claims, params.commandId);
   return { result: await writeTo(node.ports.commands, id, ownerOf(session), params) };
 };

@@ -1,13 +1,20 @@
 /** What handlers of requests see of the connection they serve, and of the node. */
+import type { IncomingMessage } from 'node:http';
+import type { FastifyRequest } from 'fastify';
+import type { Audit } from '../../domain/audit.js';
 import type { Log, Meter } from '../../domain/ports.js';
+import type { Rates } from '../../domain/rates.js';
 import type { NodeId } from '../../protocol/ids.js';
 import type { MethodName, MethodParams } from '../../protocol/methods.js';
 import type { Claims } from '../../protocol/token.js';
 import type { Asker } from '../ask.js';
 import type { AttachedSession, AttachedSessionPorts, Delivery } from '../attached-session.js';
+import type { Attempts } from '../attempts.js';
+import type { Trail } from '../audit-trail.js';
 import type { EventStreams } from '../event-streams.js';
 import type { GatewayOptions, GatewayPorts } from '../options.js';
 import type { Reasserter } from '../reassert.js';
+import type { Seats } from '../seats.js';
 import type { Holding, SessionTable } from '../session-table.js';
 import type { TokenVerifier } from '../tokens.js';
 import type { Viewers } from '../viewers.js';
@@ -25,11 +32,22 @@ export interface Node {
   readonly attachedPorts: AttachedSessionPorts;
   readonly log: Log;
   readonly meter: Meter;
+  readonly rates: Rates;
+  readonly attempts: Attempts;
+  readonly seats: Seats;
+  readonly audit: Audit;
+  /** Where a request comes from, as it is counted. */
+  addressOf(request: IncomingMessage): string;
+  /** What a request over HTTP is found to be about, for the audit. */
+  trailOf(request: FastifyRequest): Trail;
 }
 
 /** One connection as handlers see it. */
 export interface Caller {
   readonly id: string;
+  readonly address: string;
+  /** Takes a place among the connections of the principal. @throws AppError LIMIT_EXCEEDED */
+  takeSeat(claims: Claims): void;
   /** From the upgrade's header, or since open, resume or refresh. */
   claims(): Claims | undefined;
   /** Whose token it is from now on; also sets when the connection must end (4005). */

@@ -125,6 +125,7 @@ export const openSession: SessionlessHandler<'session.open'> = async (node, call
   const { chance, sessions } = node.ports;
   const claims = await claimsOf(node, caller, params.token);
   requireScope(claims, 'read');
+  caller.takeSeat(claims);
   const place = placeFor(claims, params.conversation);
   const resumeToken = Buffer.from(chance.bytes(32)).toString('base64url');
   const holding = holdingFor(node, caller, place, makeSessionId(place.tag, chance.bytes(16)));
@@ -154,6 +155,7 @@ export const resumeSession: SessionlessHandler<'session.resume'> = async (node, 
   const { sessions } = node.ports;
   const claims = await claimsOf(node, caller, params.token);
   requireScope(claims, 'read');
+  caller.takeSeat(claims);
   const denied = () => new AppError('RESUME_DENIED', 'there is no such session, or the resume token is not its own');
   const strange = () => {
     node.meter.count('homing_attaches_refused_total', { reason: 'RESUME_DENIED' });

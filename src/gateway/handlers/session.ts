@@ -40,7 +40,7 @@ export const touchSession: Handler<'session.touch'> = async (node, { claims, ses
 };
 
 export const refreshToken: Handler<'session.refresh'> = async (node, { caller, session }, params) => {
-  const claims = await node.verifier.verify(params.token);
+  const claims = await node.attempts.guard(caller.address, params.token, () => node.verifier.verify(params.token));
   requireScope(claims, 'read');
   const { tenant, principal, conversation } = session.place;
   const same = claims.tenant === tenant && claims.principal === principal;
