@@ -223,6 +223,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
     const worker = createWorker(
       {
         containment,
+        cgroups,
         ledger,
         spoolFiles,
         store: commands,
@@ -252,7 +253,6 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
         logFirstBytes: settings.HOMING_LOG_FIRST_BYTES,
         logLastBytes: settings.HOMING_LOG_LAST_BYTES,
         outputBytesPerSec: settings.HOMING_OUTPUT_BYTES_PER_SEC,
-        cgroups,
         envAllow: settings.HOMING_ENV_ALLOW,
         hostEnv,
         defaultCwd,
