@@ -24,6 +24,7 @@ import { createCommandFeed } from './redis/command-feed.js';
 import { createCommandStore } from './redis/command-store.js';
 import { createRedis, type RedisRole } from './redis/connections.js';
 import { createEventBus } from './redis/event-bus.js';
+import { createGapNotes } from './redis/gap-notes.js';
 import { createKeys } from './redis/keys.js';
 import { createLines } from './redis/lines.js';
 import { createNoticeCounts } from './redis/notice-counts.js';
@@ -130,6 +131,7 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
         bus,
         presence,
         reassertion,
+        gapNotes: core.gapNotes,
         queue,
         lines,
         log,
@@ -229,6 +231,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
         store: commands,
         presence,
         reassertion: core.reassertion,
+        gapNotes: core.gapNotes,
         bus,
         secrets: secretBoxOf(settings),
         patterns: createPatterns(),
@@ -358,6 +361,8 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   const turns = createTurns({ store: stored, places, queue, log });
   const commands = withTurns(withWebhookIntent(stored, presence), turns, log);
   const feed = createCommandFeed({ redis, keys });
+  const gapNotes = createGapNotes({ keys, scripts });
+  closers.add(() => gapNotes.close());
   const noticeCounts = createNoticeCounts({ keys, scripts });
   const reassertion = createReassertion({ redis, keys, scripts, presence });
   const subscriber = connect('subscriber');
@@ -376,6 +381,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
       sessions,
       commands,
       feed,
+      gapNotes,
       reassertion,
       relief,
       bus,

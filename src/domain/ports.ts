@@ -7,7 +7,7 @@
  * - Results are values tagged by `type`; only the environment's failure is thrown.
  * - Times are Redis `TIME` in ms where a script decides, sizes are bytes.
  */
-import type { EndReason, Outcome, StoredEntry } from '../protocol/entries.js';
+import type { EndReason, GapReason, Outcome, StoredEntry } from '../protocol/entries.js';
 import type { AttachmentId, ClaimId, CommandId, NodeId, SessionId, Tag, WorkerId } from '../protocol/ids.js';
 import type { CommandSnapshot, CommandSpec, OwnerWhy } from '../protocol/methods.js';
 
@@ -706,6 +706,15 @@ export interface Log {
   warn(fields: object, message: string): void;
   error(fields: object, message: string): void;
   child(fields: Record<string, unknown>): Log;
+}
+
+/** What operators see of gaps in the trace of a command. */
+export interface GapNotes {
+  /** Returns at once; written a moment later, or lost while Redis is away. */
+  gap(
+    commandId: CommandId,
+    gap: { readonly fromSeq: number; readonly toSeq: number; readonly reason: GapReason },
+  ): void;
 }
 
 /** Figures of the running process. Names are `homing_*`; labels are few and bounded. */

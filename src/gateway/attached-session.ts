@@ -8,6 +8,7 @@
  */
 import type {
   CommandStore,
+  GapNotes,
   HeldSession,
   Log,
   Meter,
@@ -43,6 +44,7 @@ export interface AttachedSessionPorts {
   readonly sessions: SessionDirectory;
   readonly commands: CommandStore;
   readonly reassertion: Reassertion;
+  readonly gapNotes?: GapNotes | undefined;
   readonly log: Log;
   readonly meter: Meter;
   readonly puller: Puller;
@@ -87,7 +89,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
   const maySend = () => state === 'open' && !busDown(sessionId) && delivery.room();
 
   const streams = createSessionStreams({
-    ...{ commands, log, meter, sessionId, attachmentId, leaseMs, now },
+    ...{ commands, gapNotes: ports.gapNotes, log, meter, sessionId, attachmentId, leaseMs, now },
     send: delivery.entries,
     mayPull: maySend,
     wantPull: () => {

@@ -6,6 +6,7 @@ import type {
   Chance,
   CommandStore,
   EventBus,
+  GapNotes,
   Lines,
   Log,
   Meter,
@@ -30,6 +31,8 @@ export interface GatewayPorts {
   readonly presence: Presence;
   readonly queue: QueueProducer;
   readonly lines: Lines;
+  /** Where gaps are noted for operators. */
+  readonly gapNotes?: GapNotes | undefined;
   readonly log: Log;
   /** `dump` gives the text of `/metrics`, where there is one. */
   readonly meter: Meter & { dump?(): string | Promise<string> };

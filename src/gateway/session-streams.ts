@@ -2,12 +2,13 @@
  * How far each command a session owns was sent over its connection. Live messages and pages of the log both come through
  * here, so that every entry is sent once and in order (DE1), by the rules of `domain/stream`.
  */
-import type { CommandStore, Log, Meter, SessionCheck } from '../domain/ports.js';
+import type { CommandStore, GapNotes, Log, Meter, SessionCheck } from '../domain/ports.js';
 import {
   beginPull,
   compareHead,
   holdStream,
   interruptStream,
+  type MadeGap,
   planPage,
   releaseStream,
   type StreamState,
@@ -29,6 +30,7 @@ export type PullOutcome = 'more' | 'idle' | 'failed' | 'not_owner';
 
 export interface SessionStreamsOptions {
   readonly commands: Pick<CommandStore, 'readLog'>;
+  readonly gapNotes?: GapNotes | undefined;
   readonly log: Log;
   readonly meter: Meter;
   readonly sessionId: SessionId;
@@ -46,7 +48,7 @@ export interface SessionStreamsOptions {
 export type SessionStreams = ReturnType<typeof createSessionStreams>;
 
 export function createSessionStreams(options: SessionStreamsOptions) {
-  const { commands, log, meter, sessionId, attachmentId, leaseMs, now, send, mayPull, wantPull } = options;
+  const { commands, gapNotes, log, meter, sessionId, attachmentId, leaseMs, now, send, mayPull, wantPull } = options;
   const address: Address = { type: 'owner', sessionId, attachmentId };
   const streams = new Map<CommandId, StreamState>();
   /** Streams that wait for a page, in turn. */
@@ -81,6 +83,11 @@ export function createSessionStreams(options: SessionStreamsOptions) {
     behindSinceMs.delete(id);
     acked.delete(id);
     suspected.delete(id);
+  }
+
+  function noteGap(id: CommandId, gap: MadeGap): void {
+    meter.count('homing_gaps_total', { reason: gap.reason });
+    gapNotes?.gap(id, gap);
   }
 
   function noteLeft(id: CommandId, sentSeq: number): void {
@@ -141,7 +148,7 @@ export function createSessionStreams(options: SessionStreamsOptions) {
           // Nothing of it was heard since the reading began: its message was lost (DE7).
           const lost = suspected.delete(id) && plan.texts.length > 0 && stream.knownHead <= stream.sentSeq;
           if (lost) meter.count('homing_lost_publishes_total');
-          for (const { reason } of plan.gaps) meter.count('homing_gaps_total', { reason });
+          for (const gap of plan.gaps) noteGap(id, gap);
           if (plan.texts.length > 0) send(plan.texts.join('\n'), address);
           put(id, plan.state);
           return 'more';
@@ -152,7 +159,7 @@ export function createSessionStreams(options: SessionStreamsOptions) {
         }
         const lost = tellLost(id, stream, plan, now());
         send(lost.text, address);
-        meter.count('homing_gaps_total', { reason: 'redis_lost' });
+        noteGap(id, { fromSeq: plan.headSeq + 1, toSeq: stream.sentSeq, reason: 'redis_lost' });
         put(id, lost.state);
         return 'more';
       }

@@ -35,6 +35,12 @@ export function createAdmin(ports: { readonly census: Census; readonly bus: Even
     return typeof cursor === 'string' && /^\d{1,20}$/.test(cursor) ? cursor : '0';
   };
 
+  /** Of a walk over all masters: which, and where in it. */
+  const walkOf = (query: unknown) => {
+    const { cursor } = (query ?? {}) as { cursor?: unknown };
+    return typeof cursor === 'string' && /^\d{1,4}-\d{1,20}$/.test(cursor) ? cursor : '0-0';
+  };
+
   const commandRows = (rows: Awaited<ReturnType<Census['owned']>>['rows']): Cell[][] =>
     rows.map((row) => [
       link(`/admin/commands/${row.commandId}`, row.commandId),
@@ -68,16 +74,19 @@ export function createAdmin(ports: { readonly census: Census; readonly bus: Even
       const [nodes, workers] = await Promise.all([census.nodes(), census.workers()]);
       return answer(request.headers.accept, reply, { nodes, workers }, () =>
         page('Homing', [
-          `<p>${link(BOARD_PATH, 'Queue board').html}</p>`,
+          `<p>${link(BOARD_PATH, 'Queue board').html} · ${link('/admin/parked', 'Parked commands').html}</p>`,
           '<h2>Nodes</h2>',
           table(
-            ['node', 'address', 'version', 'up', 'sessions'],
+            ['node', 'address', 'version', 'state', 'up', 'sessions', 'outbox', 'hears its channels'],
             nodes.map((n) => [
               link(`/admin/nodes/${n.nodeId}`, n.nodeId),
               n.url,
               n.version,
+              n.draining === true ? 'draining' : 'ready',
               age(now() - n.startedAt),
               String(n.sessions),
+              n.outboxBytes === undefined ? '–' : bytes(n.outboxBytes),
+              n.busAgeMs === undefined ? 'no' : `${n.busAgeMs} ms ago`,
             ]),
             'No node is there.',
           ),
@@ -149,6 +158,13 @@ export function createAdmin(ports: { readonly census: Census; readonly bus: Even
       );
     });
 
+    app.get('/admin/parked', async (request, reply) => {
+      const { rows, next } = await census.parked(walkOf(request.query));
+      return answer(request.headers.accept, reply, { commands: rows, next }, () =>
+        page('Parked commands', [table(COMMAND_HEAD, commandRows(rows), 'None here.'), more('/admin/parked', next)]),
+      );
+    });
+
     app.get<{ Params: { id: string } }>('/admin/commands/:id', async (request, reply) => {
       const id = parseCommandId(request.params.id);
       const found = id === undefined ? undefined : await census.command(id);
@@ -156,11 +172,11 @@ export function createAdmin(ports: { readonly census: Census; readonly bus: Even
       return answer(request.headers.accept, reply, found, () =>
         page(`Command ${found.command.commandId}`, [
           table(COMMAND_HEAD, commandRows([found.command]), ''),
-          '<h2>Moves of its owner</h2>',
+          '<h2>What happened to its entries</h2>',
           table(
             ['when', 'what', 'from', 'to', 'why'],
             found.trace.map((t) => [new Date(t.at).toISOString(), t.what, t.from, t.to, t.why]),
-            'It never moved.',
+            'Nothing is known of it.',
           ),
         ]),
       );

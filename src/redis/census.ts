@@ -3,11 +3,13 @@
  * of a tab: nothing of it is used to decide anything.
  */
 import type { Cluster, Redis } from 'ioredis';
+import { buildTrace, ownersIn, parseTraceLine, type TraceLine } from '../domain/command-trace.js';
 import type { CommandStore, Presence, WorkerFacts } from '../domain/ports.js';
 import { type CommandId, type NodeId, parseCommandId, parseSessionId, type SessionId } from '../protocol/ids.js';
 import type { CommandSnapshot } from '../protocol/methods.js';
 import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
+import { askMaster, mastersOf } from './masters.js';
 import { readFields } from './pipelines.js';
 
 export interface NodeRow {
@@ -16,6 +18,10 @@ export interface NodeRow {
   readonly version: string;
   readonly startedAt: number;
   readonly sessions: number;
+  /** As of its last beat. */
+  readonly outboxBytes?: number;
+  readonly busAgeMs?: number;
+  readonly draining?: boolean;
 }
 
 export interface WorkerRow extends Partial<WorkerFacts> {
@@ -39,15 +45,6 @@ export interface CommandRow extends CommandSnapshot {
   readonly lag: number;
 }
 
-/** One line of a command's trace: `<ms> <what> <from> <to> <why>`. */
-export interface TraceLine {
-  readonly at: number;
-  readonly what: string;
-  readonly from: string;
-  readonly to: string;
-  readonly why: string;
-}
-
 export interface Page<T> {
   readonly rows: readonly T[];
   readonly next?: string;
@@ -65,9 +62,14 @@ export interface Census {
   command(
     commandId: CommandId,
   ): Promise<{ readonly command: CommandRow; readonly trace: readonly TraceLine[] } | undefined>;
+  /** Commands without an owner, as they are met on a walk over all keys; a page may be empty and have a next one. */
+  parked(cursor: string): Promise<Page<CommandRow>>;
 }
 
 const PAGE = 100;
+const SCAN_KEYS = 5_000;
+/** Of a command that moved more often, attaches of the latest owners are shown. */
+const MAX_OWNERS = 20;
 
 export function createCensus(ports: {
   readonly redis: Redis | Cluster;
@@ -107,8 +109,9 @@ export function createCensus(ports: {
       );
       return ids.map((nodeId, index) => {
         const facts = JSON.parse(texts[index] ?? '{}') as Partial<NodeRow>;
-        const { url = '', version = '', startedAt = 0 } = facts;
-        return { nodeId, url, version, startedAt, sessions: counts[index] ?? 0 };
+        const { url = '', version = '', startedAt = 0, outboxBytes, busAgeMs, draining } = facts;
+        const health = { outboxBytes, busAgeMs, draining };
+        return { nodeId, url, version, startedAt, sessions: counts[index] ?? 0, ...health };
       });
     },
 
@@ -150,11 +153,30 @@ export function createCensus(ports: {
         answerOf(redis.lrange(keys.trace(commandId), 0, -1)),
       ]);
       if (command === undefined) return undefined;
-      const trace = lines.map((line) => {
-        const [at, what = '', from = '', to = '', ...why] = line.split(' ');
-        return { at: Number(at), what, from, to, why: why.join(' ') };
-      });
-      return { command, trace };
+      const stored = lines.map(parseTraceLine).filter((line) => line !== undefined);
+      const owners = ownersIn(command.ownerSessionId, stored)
+        .map(parseSessionId)
+        .filter((id) => id !== undefined);
+      const looked = owners.slice(0, MAX_OWNERS);
+      const attaches = await readFields(redis, looked.map(keys.session), ['attaches']);
+      const histories = looked.map((sessionId, i) => ({ sessionId, lines: attaches[i]?.[0]?.split('\n') ?? [] }));
+      return { command, trace: buildTrace(command, stored, histories) };
+    },
+
+    async parked(cursor) {
+      const masters = mastersOf(redis);
+      const [, index = '0', at = '0'] = /^(\d+)-(\d+)$/.exec(cursor) ?? [];
+      const master = masters[Number(index)];
+      if (master === undefined) return { rows: [] };
+      const [next, found] = await askMaster(master, (asked) =>
+        asked.scan(at, 'MATCH', `${keys.prefix}:{*}:*`, 'COUNT', SCAN_KEYS),
+      );
+      const sets = found.filter((key) => /:\{[^}]+\}:(parked|kept):/.test(key));
+      const ids = (await answerOf(Promise.all(sets.map((key) => redis.srandmember(key, PAGE))))).flat();
+      const known = ids.map((id) => parseCommandId(id ?? undefined)).filter((id) => id !== undefined);
+      const rows = (await Promise.all(known.slice(0, PAGE).map(rowOf))).filter((row) => row !== undefined);
+      if (next !== '0') return { rows, next: `${index}-${next}` };
+      return Number(index) + 1 < masters.length ? { rows, next: `${Number(index) + 1}-0` } : { rows };
     },
   };
 }

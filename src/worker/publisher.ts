@@ -9,7 +9,15 @@
  * disk. The rest of `HOMING_SPOOL_BYTES` is a file (`spool-files`), unless the disk refuses: then it is memory too.
  */
 import { fullJitterMs } from '../domain/backoff.js';
-import type { AppendRequest, AppendResult, CommandRestored, CommandStore, Log, Meter } from '../domain/ports.js';
+import type {
+  AppendRequest,
+  AppendResult,
+  CommandRestored,
+  CommandStore,
+  GapNotes,
+  Log,
+  Meter,
+} from '../domain/ports.js';
 import { createSpool, type Shelf, type SpoolBody } from '../domain/spool.js';
 import { createTokenBucket } from '../domain/token-bucket.js';
 import { assertNever, messageOf } from '../errors.js';
@@ -31,6 +39,7 @@ export interface PublisherPorts {
   readonly store: Pick<CommandStore, 'append'>;
   /** Before a lost claim is believed, it is said again: Redis may have gone back to older data (R2). */
   readonly sayAgain: (ownerSessionId: SessionId | null) => Promise<CommandRestored>;
+  readonly gapNotes?: GapNotes | undefined;
   readonly log: Log;
   readonly meter: Meter;
   readonly random: () => number;
@@ -140,7 +149,11 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
   function nextAppend(): AppendRequest {
     const entries = spool.take(BATCH_BYTES, BATCH_ENTRIES, Date.now());
     const last = entries.at(-1)?.body;
-    for (const { body } of entries) if (body.type === 'gap') meter.count('homing_gaps_total', { reason: body.reason });
+    for (const { body, fromSeq, seq } of entries) {
+      if (body.type !== 'gap') continue;
+      meter.count('homing_gaps_total', { reason: body.reason });
+      ports.gapNotes?.gap(commandId, { fromSeq, toSeq: seq, reason: body.reason });
+    }
     bucket.take(
       entries.reduce((sum, { body }) => sum + (body.type === 'output' ? body.bytes.length : 0), 0),
       performance.now(),

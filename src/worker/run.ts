@@ -5,6 +5,7 @@ import type {
   Chance,
   ClaimResult,
   CommandStore,
+  GapNotes,
   Log,
   Meter,
   Patterns,
@@ -47,6 +48,8 @@ export interface RunPorts {
   readonly cgroups?: Pick<Cgroups, 'group'> | undefined;
   readonly ledger: Pick<Ledger, 'enter'>;
   readonly spoolFiles: SpoolFiles;
+  /** Where gaps are noted for operators. */
+  readonly gapNotes?: GapNotes | undefined;
   readonly log: Log;
   readonly meter: Meter;
   readonly chance: Chance;
@@ -136,7 +139,13 @@ export function openRun(
   const record = keepRecord(ports.reassertion, ports.chance.random, commandId, claimId);
   const publisher = createPublisher(
     {
-      ...{ store: ports.store, log: ports.log, meter: ports.meter, random: ports.chance.random },
+      ...{
+        store: ports.store,
+        gapNotes: ports.gapNotes,
+        log: ports.log,
+        meter: ports.meter,
+        random: ports.chance.random,
+      },
       sayAgain: record.sayAgain,
     },
     {

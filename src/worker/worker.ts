@@ -34,7 +34,8 @@ import { type Publisher, REWIND_LEAST_MS } from './publisher.js';
 import type { RunOptions, RunPorts } from './run.js';
 import { runCommand } from './run-command.js';
 
-export interface WorkerPorts extends Pick<RunPorts, 'secrets' | 'shim' | 'patterns' | 'spoolFiles' | 'cgroups'> {
+export interface WorkerPorts
+  extends Pick<RunPorts, 'secrets' | 'shim' | 'patterns' | 'spoolFiles' | 'cgroups' | 'gapNotes'> {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin' | 'checkClaims' | 'get' | 'endWithoutWorker'>;
   readonly presence: Presence;
   readonly reassertion: Pick<Reassertion, 'recordOf' | 'command'>;

@@ -54,7 +54,10 @@ describe('the ops address', () => {
     const commandId = await a.run({ argv: ['sleep', '30'] });
     await a.close();
     const found = await json(`/admin/commands/${commandId}`);
+    const [first, second] = cluster.nodes.map(({ id }) => id);
     expect(found.trace).toEqual([
+      expect.objectContaining({ what: 'attach', from: a.sessionId, to: first, why: 'generation 1' }),
+      expect.objectContaining({ what: 'attach', from: b.sessionId, to: second, why: 'generation 1' }),
       expect.objectContaining({ what: 'move', from: a.sessionId, to: b.sessionId, why: 'owner_closed' }),
     ]);
     expect((await ask('/admin/commands/cmd_x')).status).toBe(404);

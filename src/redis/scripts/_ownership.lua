@@ -34,11 +34,11 @@ local function raise_rev(prefix, sid)
   return rev
 end
 
--- Notes a move in the command's trace, the last 100 of them. Fields: time, from, to, why.
+-- Notes a move in the command's trace, the last 100 of them at least; gaps are there too (note-gap). Fields: time, from, to, why.
 local function note_move(prefix, cid, now, from, to, why)
   local key = prefix .. ':trace:' .. cid
   redis.call('RPUSH', key, int(now) .. ' move ' .. (from == '' and '-' or from) .. ' ' .. (to == '' and '-' or to) .. ' ' .. why)
-  redis.call('LTRIM', key, -100, -1)
+  redis.call('LTRIM', key, -150, -1)
   -- Of a command that is over: the trace may be new, and goes with the rest of it.
   local left = redis.call('PTTL', prefix .. ':cmd:' .. cid)
   if left > 0 then redis.call('PEXPIRE', key, left) end

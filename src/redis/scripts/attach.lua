@@ -4,6 +4,8 @@
 -- ARGV[1] session channel  [2] principal  [3] resume token hash  [4] attachment id  [5] node id  [6] page nonce
 --      [7] attachment that did not answer a probe, or ''
 -- Returns {'attached', generation, rev} | {'denied'} | {'gone'} | {'superseded'} | {'probe', node id, attachment id}
+-- @include _clock.lua
+-- @include _attaches.lua
 local s = redis.call('HMGET', KEYS[1], 'hash', 'principal', 'state', 'att', 'gen', 'rev', 'old', 'nonce', 'node')
 local hash, principal, state, att, gen, rev, old, nonce, node = unpack(s)
 if not hash then return { 'denied' } end
@@ -24,5 +26,6 @@ for past in string.gmatch(old, '%S+') do
 end
 redis.call('HSET', KEYS[1], 'state', 'live', 'att', ARGV[4], 'old', table.concat(kept, ' '), 'gen', gen + 1,
   'node', ARGV[5], 'nonce', ARGV[6], 'grace', 0)
+note_attach(KEYS[1], 'attach', now_ms(), tonumber(gen) + 1, ARGV[5])
 redis.call('SPUBLISH', ARGV[1], 'm ' .. ARGV[4])
 return { 'attached', gen + 1, tonumber(rev) }

@@ -4,7 +4,8 @@
 -- ARGV[1] attachment id or ''  [2] node id or ''  [3] session grace, ms
 -- Returns 1 | 0 (another attachment holds it, or it is not live)
 -- @include _clock.lua
-local s = redis.call('HMGET', KEYS[1], 'state', 'att', 'node')
+-- @include _attaches.lua
+local s = redis.call('HMGET', KEYS[1], 'state', 'att', 'node', 'gen')
 if s[1] ~= 'live' then return 0 end
 if ARGV[1] ~= '' and s[2] ~= ARGV[1] then return 0 end -- fence: attachment
 if ARGV[2] ~= '' and s[3] ~= ARGV[2] then return 0 end
@@ -14,4 +15,5 @@ for past in string.gmatch(old, '%S+') do
   if #kept < 8 then kept[#kept + 1] = past end
 end
 redis.call('HSET', KEYS[1], 'state', 'away', 'att', '', 'old', table.concat(kept, ' '), 'grace', int(now_ms() + tonumber(ARGV[3])))
+note_attach(KEYS[1], 'away', now_ms(), s[4], s[3])
 return 1

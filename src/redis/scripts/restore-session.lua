@@ -8,6 +8,7 @@
 --       | {'superseded'} | {'gone'} (closed) | {'away'} (this attachment was judged dead: to be resumed)
 -- @include _clock.lua
 -- @include _ownership.lua
+-- @include _attaches.lua
 local prefix, sid, principal, gen, att = ARGV[1], ARGV[2], ARGV[5], tonumber(ARGV[6]), ARGV[7]
 local s = redis.call('HMGET', KEYS[1], 'hash', 'principal', 'state', 'att', 'gen', 'rev', 'old')
 local now = now_ms()
@@ -39,6 +40,7 @@ end
 rev = math.max(rev, tonumber(ARGV[11])) + 1
 redis.call('HSET', KEYS[1], 'v', 1, 'principal', principal, 'state', 'live', 'node', ARGV[8], 'gen', gen, 'att', att,
   'old', old, 'rev', rev, 'hash', ARGV[9], 'nonce', ARGV[10], 'grace', 0, 'heir', '')
+note_attach(KEYS[1], 'attach', now, gen, ARGV[8])
 -- Where it stood among its like; being restored is no activity (OW12).
 redis.call('ZADD', prefix .. ':sessions:' .. principal, 'NX', int(now - tonumber(ARGV[12])), sid)
 redis.call('SPUBLISH', prefix .. ':s:' .. sid, 'm ' .. att)
