@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
-/** Two files at a time: each journey runs a cluster of real processes, and two cores are what we promise to need. */
+/** Three files at a time: each journey runs a cluster of real processes, and much of a test is waiting; two cores are what we promise to need. */
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
@@ -8,7 +8,7 @@ export default defineConfig({
     exclude:
       process.env.HOMING_TEST_LONG === undefined ? ['**/node_modules/**', 'test/long/**'] : ['**/node_modules/**'],
     pool: 'forks',
-    maxWorkers: 2,
+    maxWorkers: 3,
     testTimeout: 30_000,
     hookTimeout: 30_000,
     teardownTimeout: 5_000,

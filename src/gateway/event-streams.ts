@@ -15,7 +15,8 @@ import { KEEP_ALIVE, retryText } from './sse.js';
 
 /** How often a stream looks for news. */
 const POLL_MS = 250;
-const KEEP_ALIVE_MS = 15_000;
+/** What a quiet stream says in this time at most (PROTOCOL 4). */
+export const KEEP_ALIVE_MS = 15_000;
 /** How soon a client comes back; it adds no jitter of its own, so ours is in the number. */
 const RETRY_MS = 1_000;
 const FULL_RETRY_AFTER_MS = 5_000;
@@ -42,8 +43,9 @@ export function createEventStreams(options: {
   readonly meter: Meter;
   now(): number;
   random(): number;
+  readonly keepAliveMs?: number | undefined;
 }): EventStreams {
-  const { log, meter, now, random } = options;
+  const { log, meter, now, random, keepAliveMs = KEEP_ALIVE_MS } = options;
   const open = new Set<AbortController>();
   const counts = new Map<string, number>();
   const timers = new Set<NodeJS.Timeout>();
@@ -83,7 +85,7 @@ export function createEventStreams(options: {
     yield retryText(RETRY_MS * (0.5 + random()));
     let sentAtMs = performance.now();
     for await (const text of events) {
-      if (text === '' && performance.now() - sentAtMs < KEEP_ALIVE_MS) continue;
+      if (text === '' && performance.now() - sentAtMs < keepAliveMs) continue;
       yield text || KEEP_ALIVE;
       sentAtMs = performance.now();
     }

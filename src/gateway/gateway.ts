@@ -86,7 +86,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
   const busDown = (sessionId?: SessionId) => bus.probeAgeMs(sessionId) > BUS_SILENT_MS;
   const attachedPorts = { ...ports, log, puller, busDown };
   const reasserter = createReasserter({ ...ports, log, random, all: table.all });
-  const streams = createEventStreams({ log, meter, now, random });
+  const streams = createEventStreams({ log, meter, now, random, keepAliveMs: options.keepAliveMs });
   const app = createHttpServer(log, doors, options.headersWithinMs);
   const { trailOf } = auditHttp(app, audit, addressOf);
   const node: Node = {

@@ -63,6 +63,8 @@ export interface GatewayOptions {
   readonly drainMs: number;
   /** Kill grace of a kill that names none. */
   readonly killGraceMs: number;
+  /** Longest silence of a stream of events; as PROTOCOL says when absent. */
+  readonly keepAliveMs?: number | undefined;
   readonly outboxBytes: number;
   readonly maxFrameBytes: number;
   /** HS256 secrets, the present one first. Neither these nor `jwksUrl`: loopback only, and everybody is the principal `local`. */

@@ -30,7 +30,7 @@ const GRACE_MS = 2_000;
 const HOUR_S = 3_600;
 
 describe.skipIf(PRELOAD === undefined)('the clock of Redis', () => {
-  it.each([
+  it.concurrent.each([
     ['an hour on', HOUR_S],
     ['an hour back', -HOUR_S],
   ])(

@@ -94,7 +94,7 @@ describe('a node', () => {
   });
   const tabHere = () => openTab(node.url, { token: makeToken(secret, { sub: 'ann' }) });
 
-  it('[DE2] tells a tab that a command is lost which neither Redis nor a worker knows any more', async () => {
+  it.concurrent('[DE2] tells a tab that a command is lost which neither Redis nor a worker knows any more', async () => {
     await using tab = await tabHere();
     const id = await tab.run({ argv: ['true'] });
     const writer = await claimToWrite(stores, id);
@@ -107,7 +107,7 @@ describe('a node', () => {
     expect(deliveryFaults(tab.recording, { commandId: id })).toEqual([]);
   }, 20_000);
 
-  it('[L2][DE3] tells exactly which entries are lost when nobody repairs the log, and goes on after them', async () => {
+  it.concurrent('[L2][DE3] tells exactly which entries are lost when nobody repairs the log, and goes on after them', async () => {
     await using tab = await tabHere();
     const id = await tab.run({ argv: ['true'] });
     const writer = await claimToWrite(stores, id);
