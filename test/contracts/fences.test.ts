@@ -3,7 +3,9 @@
  * through. So each of these lines is known to be the one that holds.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { HeldSession } from '../../src/domain/ports.js';
 import type { ClaimId, CommandId } from '../../src/protocol/ids.js';
+import { createReassertion } from '../../src/redis/reassertion.js';
 import { allFences, scriptsWithout } from '../support/fences.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
 import {
@@ -111,6 +113,17 @@ const attachAgain = (stores: Stores, tab: OpenTab, given: Partial<Parameters<Sto
   });
 const stateOf = async (stores: Stores, tab: OpenTab) => (await stores.sessions.check(tab.sessionId, [])).state;
 const type = (answer: { readonly type: string }) => answer.type;
+
+/** Later than every attachment that a test makes. */
+const LATER = 9;
+/** As a node does after a failover (R2). */
+const sayAgain = async (stores: Stores, tab: OpenTab, given: Partial<HeldSession>) =>
+  type(
+    await createReassertion(stores).session({
+      ...{ ...tab.place, ...tab, generation: 1, pageNonce: '', rev: 0, idleMs: 0 },
+      ...given,
+    }),
+  );
 
 const FENCES: readonly Fence[] = [
   {
@@ -423,6 +436,62 @@ const FENCES: readonly Fence[] = [
   },
 ];
 
+const RESTORED: readonly Fence[] = [
+  {
+    fence: 'restore-session: identity',
+    rule: 'R2',
+    says: 'who says a session again without its resume token does not get it',
+    refused: 'superseded',
+    intrude: async (stores) =>
+      sayAgain(stores, await openTab(stores), { resumeTokenHash: 'guessed', generation: LATER }),
+  },
+  {
+    fence: 'restore-session: closed',
+    rule: 'OW6',
+    says: 'a node that says a closed session again does not open it',
+    refused: 'gone',
+    intrude: async (stores) => {
+      const tab = await openTab(stores);
+      await stores.sessions.close(tab.sessionId, { type: 'attachment', attachmentId: tab.attachmentId });
+      return sayAgain(stores, tab, { generation: LATER });
+    },
+  },
+  {
+    fence: 'restore-session: later attachment',
+    rule: 'SE1',
+    says: 'a node that lost the session to a later attachment does not take it back',
+    refused: 'superseded',
+    intrude: async (stores) => {
+      const tab = await openTab(stores);
+      await attachAgain(stores, tab);
+      return sayAgain(stores, tab, { generation: 1 });
+    },
+  },
+  {
+    fence: 'restore-session: same generation',
+    rule: 'SE1',
+    says: 'of two attachments with one number, which a lost write makes possible, the stored one stays',
+    refused: 'superseded',
+    intrude: async (stores) => {
+      const tab = await openTab(stores);
+      return sayAgain(stores, tab, { attachmentId: newAttachmentId(), generation: 1 });
+    },
+  },
+  {
+    fence: 'restore-command: claim',
+    rule: 'CO2',
+    says: 'a worker that says its command again does not take it from the attempt that has it now',
+    refused: 'lost',
+    intrude: async (stores) => {
+      const { commandId } = await running(stores);
+      const reassertion = createReassertion(stores);
+      const record = await reassertion.recordOf(commandId);
+      return type(await reassertion.command({ commandId, claimId: newClaimId(), ownerSessionId: null, record }));
+    },
+  },
+];
+const ALL = [...FENCES, ...RESTORED];
+
 describe('fences', () => {
   let redis: TestRedis;
   beforeAll(async () => {
@@ -431,10 +500,10 @@ describe('fences', () => {
   afterAll(() => redis?.[Symbol.asyncDispose]());
 
   it('every fence that is marked in a script is tried here', async () => {
-    expect(FENCES.map(({ fence }) => fence).sort()).toEqual((await allFences()).sort());
+    expect(ALL.map(({ fence }) => fence).sort()).toEqual((await allFences()).sort());
   });
 
-  describe.each(FENCES)('$fence', ({ fence, rule, says, refused, intrude }) => {
+  describe.each(ALL)('$fence', ({ fence, rule, says, refused, intrude }) => {
     it(`[${rule}] ${says}`, async () => {
       await using stores = await createStores(redis.url, { limits: LIMITS });
       expect(await intrude(stores)).toEqual(refused);

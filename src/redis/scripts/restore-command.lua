@@ -18,7 +18,7 @@ local c = redis.call('HMGET', KEYS[1], 'state', 'claim', 'head')
 if c[1] then
   local head = tonumber(c[3])
   if c[2] == claim then return { c[1] == 'ended' and 'ended' or 'held', head } end
-  if c[1] ~= 'queued' or not kept.worker then return { 'lost', head } end
+  if c[1] ~= 'queued' or not kept.worker then return { 'lost', head } end -- fence: claim
   redis.call('HSET', KEYS[1], 'state', 'running', 'claim', claim)
   redis.call('HDEL', KEYS[1], 'held')
   keep_place()

@@ -14,15 +14,14 @@ local s = redis.call('HMGET', KEYS[1], 'hash', 'principal', 'state', 'att', 'gen
 local now = now_ms()
 local old, rev = '', 0
 if s[1] then
-  if s[1] ~= ARGV[9] or s[2] ~= principal then return { 'superseded' } end
-  if s[3] == 'closing' or s[3] == 'closed' then return { 'gone' } end
+  if s[1] ~= ARGV[9] or s[2] ~= principal then return { 'superseded' } end -- fence: identity
+  if s[3] == 'closing' or s[3] == 'closed' then return { 'gone' } end -- fence: closed
   if s[3] == 'live' and s[4] == att then return { 'held', tonumber(s[6]) } end
   local stored = tonumber(s[5])
-  if stored > gen then return { 'superseded' } end
-  if stored == gen then
-    if s[3] == 'away' and string.find(' ' .. s[7] .. ' ', ' ' .. att .. ' ', 1, true) then return { 'away' } end
-    return { 'superseded' }
-  end
+  if stored > gen then return { 'superseded' } end -- fence: later attachment
+  local judged = stored == gen and s[3] == 'away' and string.find(' ' .. s[7] .. ' ', ' ' .. att .. ' ', 1, true)
+  if judged then return { 'away' } end
+  if stored == gen then return { 'superseded' } end -- fence: same generation
   -- The attach of this node was lost: what is stored is what it replaced.
   old, rev = s[7], tonumber(s[6])
   if s[4] ~= '' then
