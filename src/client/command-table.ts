@@ -29,6 +29,8 @@ export interface CommandTable {
   readonly handles: ReadonlyMap<string, CommandHandle>;
   /** The handle of a command, new or known; undefined once its end was consumed. */
   follow(snapshot: Known, source: CommandHandle['source']): CommandHandle | undefined;
+  /** The id stands for another command than before: what was known of it does not count (CO1). */
+  renew(commandId: string): void;
   /** An entry from the server, as notification `command.<type>`. */
   receive(type: string, params: Record<string, unknown>): void;
   /** The last seq of each command that need not be sent again. */
@@ -128,6 +130,13 @@ export function createCommandTable(ports: CommandTablePorts): CommandTable {
       return behind();
     },
     follow: (snapshot, source) => follow(snapshot, source)?.handle,
+    renew(commandId) {
+      finished.delete(commandId);
+      memory.dropCursor(commandId);
+      if (streams.get(commandId)?.isOver() !== true) return;
+      streams.delete(commandId);
+      handles.delete(commandId);
+    },
     receive(type, params) {
       const entry = { type: type as EntryType, ...params } as Entry;
       const { commandId, seq } = entry;

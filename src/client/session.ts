@@ -25,6 +25,9 @@ interface OwnerNotice {
   readonly why: OwnerWhy;
 }
 
+/** The answer to a run. An older node does not say whether it was repeated. */
+type Accepted = Pick<CommandSnapshot, 'commandId' | 'state' | 'position' | 'held'> & { readonly repeated?: boolean };
+
 /**
  * Opens a session, or resumes the one in `storage`. Whoever calls it closes it.
  * @throws AppError when it is refused; REDIS_UNAVAILABLE when nobody answers in time; the reason of `signal`
@@ -138,9 +141,10 @@ export async function connect(options: ConnectOptions): Promise<Session> {
         'command.run',
         keyed,
         (value) => {
-          const answer = value as Pick<CommandSnapshot, 'commandId' | 'state' | 'position' | 'held'>;
-          const { commandId } = answer;
-          const handle = table.follow(answer, 'run');
+          const { repeated, ...snapshot } = value as Accepted;
+          const { commandId } = snapshot;
+          if (repeated === false) table.renew(commandId);
+          const handle = table.follow(snapshot, 'run');
           if (handle === undefined) throw new AppError('COMMAND_ENDED', `${commandId} is over and was consumed here`);
           return handle;
         },

@@ -372,6 +372,8 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     submitted(commandId: CommandId, outcome: { mine: boolean; repeated: boolean; rev: number } | undefined): void {
       owned.endChange();
       if (outcome?.mine === true && !outcome.repeated) owned.madeRev(outcome.rev);
+      // Its key was used before, for a command that has expired: nothing of this one was sent (CO1).
+      if (outcome?.mine === true && !outcome.repeated) streams.renew(commandId);
       const stream = streams.get(commandId);
       if (stream?.mode === 'held') {
         if (outcome?.mine !== true) streams.drop(commandId);

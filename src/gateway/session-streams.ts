@@ -196,6 +196,16 @@ export function createSessionStreams(options: SessionStreamsOptions) {
       if (!streams.has(id)) streams.set(id, holdStream(afterSeq, 0));
     },
 
+    /** The id stands for another command than before: its log begins anew. */
+    renew(id: CommandId): void {
+      const stream = streams.get(id);
+      if (stream === undefined || stream.sentSeq === 0) return;
+      drop(id);
+      left.delete(id);
+      // What came meanwhile was taken for something that had been sent.
+      streams.set(id, interruptStream(holdStream(0, 0)));
+    },
+
     release(id: CommandId): void {
       const stream = streams.get(id);
       if (stream?.mode === 'held') put(id, releaseStream(stream));

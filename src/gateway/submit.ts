@@ -120,11 +120,11 @@ export async function answerTo(
   { tenant }: Place,
   commandId: CommandId,
   { pool }: Pick<CommandSpec, 'pool'>,
-  { state, held, originSessionId }: Accepted,
+  { state, held, originSessionId, repeated }: Accepted,
 ) {
   const { position } = await withPosition(ports, tenant, { commandId, state, held, pool, originSessionId });
   return {
-    ...{ commandId, state },
+    ...{ commandId, state, repeated },
     ...(held === undefined ? {} : { held }),
     ...(position === undefined ? {} : { position }),
   };

@@ -147,7 +147,12 @@ export const sessionShape = z
   .meta({ id: 'Session' });
 
 export const acceptedShape = z
-  .object({ commandId: id, state: z.enum(['queued', 'running', 'ended']), ...waitingFields })
+  .object({
+    commandId: id,
+    state: z.enum(['queued', 'running', 'ended']),
+    repeated: z.boolean().optional().describe('it had been submitted before, with the same idempotency key'),
+    ...waitingFields,
+  })
   .meta({ id: 'Accepted' });
 
 export const killedShape = z.object({ state: z.enum(['requested', 'ended']) }).meta({ id: 'Killed' });

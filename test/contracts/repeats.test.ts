@@ -4,13 +4,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type WebSocket, WebSocketServer } from 'ws';
 import { connect, type Session } from '../../src/client/node.js';
 import { AppError } from '../../src/errors.js';
+import { type CommandId, tagOf } from '../../src/protocol/ids.js';
 import { claimToWrite } from '../support/log-writer.js';
 import { startTestNode, type TestNode } from '../support/node.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
 import { createStores, type Stores } from '../support/stores.js';
 import { openTab, type Tab } from '../support/tab.js';
 import { makeToken } from '../support/tokens.js';
-import { until } from '../support/wait.js';
+import { until, within } from '../support/wait.js';
 
 const secret = 'a secret of at least 32 characters';
 const ann = makeToken(secret, { sub: 'ann' });
@@ -84,6 +85,53 @@ describe('a submit that is repeated', () => {
     expect(await tab.run(spec)).toBe(id);
     await quiet(tab);
     expect(seqs(tab, id)).toEqual(before);
+  });
+
+  /** Its retention is over. */
+  async function expire(id: string): Promise<void> {
+    const { keys, scripts } = stores;
+    const commandId = id as CommandId;
+    const { command, first, last, trace, input } = keys;
+    const [record, ...logs] = [command, first, last, trace].map((key) => key(commandId));
+    const all = [record as string, ...logs, keys.commands(tagOf(commandId)), input(commandId)];
+    expect(await scripts.run('expire', all, [keys.tagPrefix(tagOf(commandId)), commandId, 0])).toBe(0);
+  }
+
+  it('[CO1][DE1] after its command has expired is a new command with the same id, of which everything comes', async () => {
+    await using tab = await openTab(node.url, { token: ann, conversation: 'expired' });
+    const spec = keyed();
+    const id = await consumed(tab, spec);
+    await expire(id);
+    const before = tab.entries(id).length;
+    expect(await tab.rpc('command.run', spec)).toMatchObject({ commandId: id, state: 'queued', repeated: false });
+    const writer = await claimToWrite(stores, id);
+    await writer.print('one ', 'two ');
+    await writer.end();
+    await until('its end', () => tab.entries(id).slice(before).at(-1)?.method === 'command.ended');
+    expect(seqs(tab, id).slice(before)).toEqual([1, 2, 3]);
+    expect(await tab.rpc('command.run', spec)).toMatchObject({ commandId: id, repeated: true });
+  });
+
+  it('[CO1] after its command has expired has an end of its own for the page, which knew the first one', async () => {
+    const session = await connect({ url: node.url, token: ann, conversation: 'expired-sdk' });
+    try {
+      const spec = keyed();
+      for (const text of ['first', 'second']) {
+        const handle = await session.run(spec);
+        const writer = await claimToWrite(stores, handle.commandId);
+        await writer.print(text);
+        await writer.end();
+        let output = '';
+        for await (const part of handle.text()) output += part;
+        expect(output).toBe(text);
+        expect(await within('its end', handle.ended)).toMatchObject({ reason: 'exited' });
+        await until('it to be consumed', () => !session.commands.has(handle.commandId));
+        await expect(session.run(spec)).rejects.toMatchObject({ code: 'COMMAND_ENDED' });
+        await expire(handle.commandId);
+      }
+    } finally {
+      await session.close();
+    }
   });
 
   it('[DE7] and one whose answer was lost and that nobody repeats comes as a change of owner', async () => {
