@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Settings } from './config.js';
 import type { Chance, EventBus, Log } from './domain/ports.js';
+import { refusalOf, withRetainedQuota, withSessionQuota } from './domain/quotas.js';
 import { createTurns, withTurns } from './domain/turns.js';
 import { withWebhookIntent } from './domain/webhook-intent.js';
 import { createMeter } from './ops/meter.js';
@@ -29,6 +30,7 @@ import { createKeys } from './redis/keys.js';
 import { createLines } from './redis/lines.js';
 import { createNoticeCounts } from './redis/notice-counts.js';
 import { createPresence } from './redis/presence.js';
+import { createQuotas } from './redis/quotas.js';
 import { createReassertion } from './redis/reassertion.js';
 import { createRelief } from './redis/relief.js';
 import { createScripts, scriptText } from './redis/scripts.js';
@@ -326,7 +328,15 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   const graceMs = settings.HOMING_GRACE_MS;
   const retentionMs = settings.HOMING_RETENTION_MS;
   const presence = createPresence({ redis, keys, scripts, leaseMs, chance, graceMs, retentionMs, meter });
-  const sessions = createSessionDirectory({ redis, keys, scripts, presence, graceMs, retentionMs });
+  const quotas = createQuotas({ redis, keys, scripts, retentionMs });
+  const most = {
+    sessions: settings.HOMING_MAX_SESSIONS,
+    queued: settings.HOMING_MAX_QUEUED,
+    queuedPerSession: settings.HOMING_MAX_QUEUED_PER_SESSION,
+    retainedBytes: settings.HOMING_MAX_RETAINED_BYTES,
+  };
+  const directory = createSessionDirectory({ redis, keys, scripts, presence, graceMs, retentionMs });
+  const sessions = withSessionQuota(directory, quotas, most);
   const claimLane = createClaimLane({
     connect: () => (target.type === 'cluster' ? redis : connect('claims')),
     lua: scriptText('claim'),
@@ -348,6 +358,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     logLastBytes: settings.HOMING_LOG_LAST_BYTES,
     claimLane,
     relief,
+    refusalOf: (request) => refusalOf(quotas, most, request),
     // 0: no limit.
     limits: {
       session: settings.HOMING_MAX_RUNNING_PER_SESSION || undefined,
@@ -359,7 +370,8 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   const places = createTenantPlaces({ keys, scripts, staleMs: leaseMs });
   const lines = createLines({ redis, keys, queue });
   const turns = createTurns({ store: stored, places, queue, log });
-  const commands = withTurns(withWebhookIntent(stored, presence), turns, log);
+  const counted = withRetainedQuota(stored, quotas, most, log);
+  const commands = withTurns(withWebhookIntent(counted, presence), turns, log);
   const feed = createCommandFeed({ redis, keys });
   const gapNotes = createGapNotes({ keys, scripts });
   closers.add(() => gapNotes.close());

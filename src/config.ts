@@ -99,6 +99,12 @@ export const settingsSchema = z.object({
   HOMING_MAX_RUNNING_PER_SESSION: count(0).describe(
     'Commands of one session on their way to a worker or running at the same time; 0: no limit',
   ),
+  HOMING_MAX_QUEUED: count(0).describe('Commands of one tenant that may be queued; 0: no limit'),
+  HOMING_MAX_QUEUED_PER_SESSION: count(0).describe('Commands of one session that may be queued; 0: no limit'),
+  HOMING_MAX_SESSIONS: count(0).describe('Sessions of one tenant that may be open; 0: no limit'),
+  HOMING_MAX_RETAINED_BYTES: count(0).describe(
+    'Bytes of logs of ended commands of one tenant; beyond it the oldest logs go; 0: no limit',
+  ),
   HOMING_MAX_CONNECTIONS: count(0).describe('Connections of one tenant at one node; 0: no limit'),
   HOMING_MAX_CONNECTIONS_PER_PRINCIPAL: count(0).describe('Connections of one principal at one node; 0: no limit'),
   HOMING_MAX_CONNECTIONS_PER_ADDRESS: count(0).describe(

@@ -18,6 +18,7 @@ import type {
   Relief,
   ResizeResult,
   StdinPage,
+  SubmitRequest,
   SubmitResult,
   Turn,
   TurnAnswer,
@@ -67,6 +68,8 @@ export interface CommandStoreOptions {
   readonly claimLane?: ClaimLane | undefined;
   /** Refuses new commands while Redis is nearly full (O2). */
   readonly relief?: Pick<Relief, 'isTight'> | undefined;
+  /** Why a command may not be queued now (CO12). */
+  readonly refusalOf?: ((request: SubmitRequest) => Promise<AppError | undefined>) | undefined;
   /** Most commands on their way at the same time, of a session and of a tenant; none: no limit. */
   readonly limits?: { readonly session?: number | undefined; readonly tenant?: number | undefined };
 }
@@ -83,6 +86,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
     logLastBytes,
     claimLane,
     relief,
+    refusalOf,
     limits,
   } = options;
   const prefixOf = (id: CommandId) => keys.tagPrefix(tagOf(id));
@@ -113,6 +117,11 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
     writer.type === 'owner' ? writer.sessionId : '',
     writer.type === 'owner' ? writer.attachmentId : '',
   ];
+
+  const nearlyFull = () => {
+    const sentence = 'Redis is nearly full: new commands are refused until there is room';
+    return new AppError('LIMIT_EXCEEDED', sentence, { retryAfterMs: FULL_RETRY_MS });
+  };
 
   /** A repeat is answered as the first time. */
   const isStored = async (id: CommandId) => (await answerOf(redis.exists(keys.command(id)))) === 1;
@@ -179,10 +188,8 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
   return {
     async submit(request) {
       const { origin } = request;
-      if ((await relief?.isTight()) === true && !(await isStored(request.commandId))) {
-        const sentence = 'Redis is nearly full: new commands are refused until there is room';
-        throw new AppError('LIMIT_EXCEEDED', sentence, { retryAfterMs: FULL_RETRY_MS });
-      }
+      const refusal = (await relief?.isTight()) === true ? nearlyFull() : await refusalOf?.(request);
+      if (refusal !== undefined && !(await isStored(request.commandId))) throw refusal;
       const answer = (await scripts.run(
         'submit',
         [keys.command(request.commandId)],

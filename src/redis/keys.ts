@@ -44,6 +44,11 @@ export function createKeys(prefix: string) {
     workerCommands: (id: WorkerId) => `${prefix}:worker:${id}:cmds`,
     due: (bucket: number) => `${prefix}:due:${bucket}`,
     leader: `${prefix}:leader`,
+    /** What a tenant has at the same time, over all its conversations; what a session has in the queue. */
+    tenantSessions: (tenant: string) => `${prefix}:{tenant:${tenant}}:sessions`,
+    tenantQueued: (tenant: string) => `${prefix}:{tenant:${tenant}}:queued`,
+    tenantRetained: (tenant: string) => [`${prefix}:{tenant:${tenant}}:logs`, `${prefix}:{tenant:${tenant}}:bytes`],
+    queued: (id: SessionId) => `${session(id)}:queued:${id}`,
     /** Begin of the counters of one kind; each is a key of its own. */
     rate: (name: string) => `${prefix}:rate:${name}`,
     /** Pools that jobs were added to lately; on the server of the queues. */

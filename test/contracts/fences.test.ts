@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { HeldSession } from '../../src/domain/ports.js';
 import type { ClaimId, CommandId } from '../../src/protocol/ids.js';
+import { createQuotas } from '../../src/redis/quotas.js';
 import { createReassertion } from '../../src/redis/reassertion.js';
 import { allFences, scriptsWithout } from '../support/fences.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
@@ -12,6 +13,7 @@ import {
   createStores,
   newAttachmentId,
   newClaimId,
+  newCommandId,
   newNodeId,
   newWorkerId,
   type OpenTab,
@@ -490,7 +492,21 @@ const RESTORED: readonly Fence[] = [
     },
   },
 ];
-const ALL = [...FENCES, ...RESTORED];
+const QUOTAS: Fence[] = [
+  {
+    fence: 'quota: room',
+    rule: 'CO12',
+    says: 'who is at the limit gets no further place',
+    refused: [true, true, false],
+    intrude: async (stores) => {
+      const quotas = createQuotas({ ...stores, retentionMs: 60_000 });
+      const ids = [1, 2, 3].map(() => newCommandId(placeOf()));
+      const take = (id: CommandId) => quotas.roomForCommand({ tenant: 'fenced' }, id, 2);
+      return [await take(ids[0] as CommandId), await take(ids[1] as CommandId), await take(ids[2] as CommandId)];
+    },
+  },
+];
+const ALL = [...FENCES, ...RESTORED, ...QUOTAS];
 
 describe('fences', () => {
   let redis: TestRedis;

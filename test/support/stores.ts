@@ -1,7 +1,16 @@
 /** The stores on a test's own Redis, wired as a node wires them. */
 import { createHash, randomBytes } from 'node:crypto';
 import { Cluster, type Redis } from 'ioredis';
-import type { Chance, CommandStore, Log, Place, Presence, SessionDirectory } from '../../src/domain/ports.js';
+import type {
+  Chance,
+  CommandStore,
+  Log,
+  Place,
+  Presence,
+  SessionDirectory,
+  SubmitRequest,
+} from '../../src/domain/ports.js';
+import type { AppError } from '../../src/errors.js';
 import { type StoredEntry, serializeEntry } from '../../src/protocol/entries.js';
 import {
   type AttachmentId,
@@ -54,6 +63,8 @@ export interface StoresOptions {
   readonly logLastBytes?: number;
   /** Most commands on their way at the same time. */
   readonly limits?: { readonly session?: number; readonly tenant?: number };
+  /** Why a command may not be queued now; see domain/quotas. */
+  readonly refusalOf?: (request: SubmitRequest) => Promise<AppError | undefined>;
   /** Another folder of scripts, in which a fence was taken out. */
   readonly scriptsFolder?: URL;
 }
@@ -83,6 +94,7 @@ export async function createStores(url: string, options: StoresOptions = {}): Pr
       ...common,
       chance,
       ...(options.limits === undefined ? {} : { limits: options.limits }),
+      ...(options.refusalOf === undefined ? {} : { refusalOf: options.refusalOf }),
       logFirstBytes: options.logFirstBytes ?? 1024 * 1024,
       logLastBytes: options.logLastBytes ?? 7 * 1024 * 1024,
     }),
