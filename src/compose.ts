@@ -13,6 +13,7 @@ import { withWebhookIntent } from './domain/webhook-intent.js';
 import { createMeter } from './ops/meter.js';
 import { createPatterns } from './ops/patterns.js';
 import { createSecretBox } from './ops/secret-box.js';
+import { openTraces } from './ops/traces.js';
 import { version } from './ops/version.js';
 import { makeNodeId, makeWorkerId, type NodeId, type WorkerId } from './protocol/ids.js';
 import { type AllowedTarget, isAllowed, parseAllowList } from './protocol/webhook.js';
@@ -125,6 +126,8 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
         tokenFailures: Math.min(failures, MAX_TOKEN_FAILURES),
       },
     });
+    const tracing = await openTraces(settings, { program: 'gateway', id: nodeId, version: version() });
+    closers.add(() => tracing?.close());
     const gateway = createGateway(
       {
         sessions,
@@ -134,6 +137,7 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
         presence,
         reassertion,
         gapNotes: core.gapNotes,
+        traces: tracing?.traces,
         queue,
         lines,
         log,
@@ -224,6 +228,8 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
     const shim = await createShim(surroundings.program);
     closers.add(() => shim.close());
     const jobs = core.connect('queue-worker');
+    const tracing = await openTraces(settings, { program: 'worker', id: workerId, version: version() });
+    closers.add(() => tracing?.close());
     const worker = createWorker(
       {
         containment,
@@ -234,6 +240,7 @@ export function startWorker(settings: Settings, surroundings: WorkerSurroundings
         presence,
         reassertion: core.reassertion,
         gapNotes: core.gapNotes,
+        traces: tracing?.traces,
         bus,
         secrets: secretBoxOf(settings),
         patterns: createPatterns(),

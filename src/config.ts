@@ -162,6 +162,13 @@ export const settingsSchema = z.object({
   HOMING_DATA_DIR: optional.describe(
     "Folder for the embedded Redis, run.json and the ledger of starts; the user's data folder unless given",
   ),
+  OTEL_EXPORTER_OTLP_ENDPOINT: webAddress
+    .optional()
+    .describe(
+      'Where traces go (OTLP over HTTP, /v1/traces is added); none unless given. All other OTEL_* settings for traces hold too',
+    ),
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: webAddress.optional().describe('The same as a whole address'),
+  OTEL_SDK_DISABLED: z.enum(['true', 'false']).default('false').describe('true: no traces, whatever else is set'),
   HOMING_LOG_LEVEL: z
     .enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])
     .default('info')
@@ -170,6 +177,13 @@ export const settingsSchema = z.object({
 
 export type Settings = z.output<typeof settingsSchema>;
 export type SettingName = keyof Settings;
+
+/** Where traces go; undefined where nobody asked for any. */
+export function tracesUrl(settings: Settings): string | undefined {
+  if (settings.OTEL_SDK_DISABLED === 'true') return undefined;
+  const { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: exact, OTEL_EXPORTER_OTLP_ENDPOINT: base } = settings;
+  return exact ?? (base === undefined ? undefined : `${base.replace(/\/$/, '')}/v1/traces`);
+}
 
 function webhookFaults(given: Readonly<Record<string, string | undefined>>): string[] {
   const { HOMING_WEBHOOK_ALLOW: allow, HOMING_WEBHOOK_SECRET: secret } = given;

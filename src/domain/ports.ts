@@ -626,6 +626,8 @@ export interface JobData {
   readonly tenant: string;
   readonly principal: string;
   readonly program: string;
+  /** W3C traceparent of the submit, while traces are on. */
+  readonly trace?: string;
 }
 
 export type JobState = 'waiting' | 'active' | 'finished' | 'missing';
@@ -706,6 +708,33 @@ export interface Log {
   warn(fields: object, message: string): void;
   error(fields: object, message: string): void;
   child(fields: Record<string, unknown>): Log;
+}
+
+// ------------------------------------------------------------------------------------------------------------- traces
+
+export interface SpanBeginning {
+  /** W3C traceparent of what causes it; without one, or with one that is none, a trace begins. */
+  readonly parent?: string | undefined;
+  readonly kind?: 'server' | 'producer' | 'consumer' | 'internal';
+  /** ms since 1970; now unless given. */
+  readonly startMs?: number;
+  readonly attributes?: Readonly<Record<string, string | number | boolean>>;
+}
+
+export interface Span {
+  /** What others name as their parent. */
+  readonly traceparent: string;
+  end(outcome?: {
+    readonly endMs?: number;
+    /** A code or a sentence without secrets. */
+    readonly error?: string | undefined;
+    readonly attributes?: Readonly<Record<string, string | number | boolean>>;
+  }): void;
+}
+
+/** Spans over processes. Absent where traces are off: then nothing is made and nothing is loaded. */
+export interface TracePort {
+  begin(name: string, beginning: SpanBeginning): Span;
 }
 
 /** What operators see of gaps in the trace of a command. */

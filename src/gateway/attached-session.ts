@@ -17,6 +17,7 @@ import type {
   Reassertion,
   SessionCheck,
   SessionDirectory,
+  TracePort,
 } from '../domain/ports.js';
 import { decideLive } from '../domain/routing.js';
 import { holdStream, interruptStream, listedStream, releaseStream, type StreamState } from '../domain/stream.js';
@@ -25,6 +26,7 @@ import { CLOSE } from '../protocol/close-codes.js';
 import type { AttachmentId, CommandId, SessionId } from '../protocol/ids.js';
 import { parseLiveMessage } from '../protocol/live-message.js';
 import { createAcks } from './acks.js';
+import { traceDelivery } from './delivery-spans.js';
 import type { Address } from './outbox.js';
 import { createOwnedWatch } from './owned-watch.js';
 import type { Pullable, Puller } from './puller.js';
@@ -45,6 +47,7 @@ export interface AttachedSessionPorts {
   readonly commands: CommandStore;
   readonly reassertion: Reassertion;
   readonly gapNotes?: GapNotes | undefined;
+  readonly traces?: TracePort | undefined;
   readonly log: Log;
   readonly meter: Meter;
   readonly puller: Puller;
@@ -72,7 +75,7 @@ const MAX_CHECKED = 500;
 const RECENT_MS = 60_000;
 
 export function createAttachedSession(ports: AttachedSessionPorts, options: AttachedSessionOptions) {
-  const { sessions, commands, reassertion, log, meter, puller, now, busDown } = ports;
+  const { sessions, commands, reassertion, log, meter, puller, traces, now, busDown } = ports;
   const { place, sessionId, attachmentId, delivery, leaseMs } = options;
   /** Heard of before the session knew what it owns. */
   const earlyHeads = new Map<CommandId, number>();
@@ -88,9 +91,14 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
 
   const maySend = () => state === 'open' && !busDown(sessionId) && delivery.room();
 
+  function deliver(texts: string, address: Address, live = false): void {
+    if (traces !== undefined) traceDelivery(traces, sessionId, texts, now());
+    delivery.entries(texts, address, live);
+  }
+
   const streams = createSessionStreams({
     ...{ commands, gapNotes: ports.gapNotes, log, meter, sessionId, attachmentId, leaseMs, now },
-    send: delivery.entries,
+    send: deliver,
     mayPull: maySend,
     wantPull: () => {
       if (state === 'open') puller.schedule(session);
@@ -148,8 +156,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
         return;
       case 'stream': {
         const { commandId, step } = decision;
-        if (step.type === 'forward' && message.type === 'entries')
-          delivery.entries(message.texts, streams.address, true);
+        if (step.type === 'forward' && message.type === 'entries') deliver(message.texts, streams.address, true);
         if (step.type === 'pull') meter.count('homing_catch_ups_total', { cause: present.room ? 'hole' : waitCause() });
         streams.put(commandId, step.state);
       }
@@ -184,6 +191,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     delivery.notify('command.owner', { commandId, snapshot, fromSeq, why: why === '' ? 'inherited' : why });
     meter.count('homing_owner_moves_total', { why: why === '' ? 'inherited' : why });
     meter.count('homing_catch_ups_total', { cause: 'moved' });
+    log.info({ sessionId, commandId, why: why === '' ? 'inherited' : why }, 'a command came to a session');
     // Read at once: what was published before this stream was there is only in the log.
     streams.put(commandId, releaseStream(interruptStream(firstState(command))));
   }

@@ -90,7 +90,19 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
   const app = createHttpServer(log, doors, options.headersWithinMs);
   const { trailOf } = auditHttp(app, audit, addressOf);
   const node: Node = {
-    ...{ nodeId, ports, options, table, asker, verifier, streams, reasserter, attachedPorts, log, meter },
+    ...{
+      nodeId,
+      ports: { ...ports, log },
+      options,
+      table,
+      asker,
+      verifier,
+      streams,
+      reasserter,
+      attachedPorts,
+      log,
+      meter,
+    },
     ...{ rates, attempts, seats, audit, addressOf, trailOf },
   };
   const upgrades = createUpgrades(node, doors);

@@ -40,7 +40,11 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
     await requireRate(node.rates, claims, 'runs');
     const { place, origin } = await originOf(node, claims, { conversation, originSessionId, principal });
     const commandId = commandIdFor(place, spec.idempotencyKey, ports.chance);
-    const accepted = await submitCommand(ports, { place, commandId, spec, origin });
+    const { traceparent } = request.headers;
+    const accepted = await submitCommand(ports, {
+      ...{ place, commandId, spec, origin },
+      traceparent: typeof traceparent === 'string' ? traceparent : undefined,
+    });
     if (place.principal !== claims.principal) {
       claims.actsFor?.(place.principal);
       node.log.info({ commandId, by: claims.principal, for: place.principal }, 'a command was submitted for another');

@@ -20,6 +20,7 @@ export async function killCommand(
   const result = await ports.commands.requestKill(commandId, kill);
   if (result.type === 'unknown') throw unknownCommand();
   if (result.type === 'ended') return { state: 'ended' };
+  ports.log.info({ commandId, reason: kill.reason, signal: kill.signal, state: result.state }, 'a command is to end');
   if (result.state === 'running') return { state: 'requested' };
   // Claimed in this moment: refused, and the worker finds the wish in the record.
   const ended = await ports.commands.endWithoutWorker(commandId, '', kill.reason, 'ended before it was started');

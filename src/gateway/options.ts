@@ -16,6 +16,7 @@ import type {
   Reassertion,
   SecretBox,
   SessionDirectory,
+  TracePort,
 } from '../domain/ports.js';
 import type { Rates } from '../domain/rates.js';
 import type { NodeId } from '../protocol/ids.js';
@@ -31,6 +32,8 @@ export interface GatewayPorts {
   readonly presence: Presence;
   readonly queue: QueueProducer;
   readonly lines: Lines;
+  /** Absent while traces are off. */
+  readonly traces?: TracePort | undefined;
   /** Where gaps are noted for operators. */
   readonly gapNotes?: GapNotes | undefined;
   readonly log: Log;

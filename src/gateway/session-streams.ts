@@ -67,7 +67,10 @@ export function createSessionStreams(options: SessionStreamsOptions) {
   let stopped = false;
 
   function put(id: CommandId, stream: StreamState): void {
-    if (!acked.has(id)) acked.set(id, stream.sentSeq);
+    const before = streams.get(id)?.mode;
+    if (before === undefined) acked.set(id, stream.sentSeq);
+    else if (stream.mode === 'done' && before !== 'done')
+      log.info({ sessionId, commandId: id, seq: stream.sentSeq }, 'the end of a command was sent to its owner');
     streams.set(id, stream);
     if (stream.mode !== 'pulling') return;
     wanting.add(id);

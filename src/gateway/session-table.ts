@@ -134,6 +134,8 @@ export function createSessionTable(ports: SessionTablePorts): SessionTable {
 
     leave(holding) {
       holding.session.stop();
+      const { sessionId } = holding.session;
+      if (held.get(sessionId) === holding) log.info({ sessionId }, 'a session lost its connection');
       if (held.get(holding.session.sessionId) === holding) held.delete(holding.session.sessionId);
       measure();
       if (!present.has(holding)) return;

@@ -20,7 +20,8 @@ import { requireScope } from './access.js';
 import type { GatewayPorts } from './options.js';
 import { type PositionPorts, withPosition } from './position.js';
 
-export interface SubmitPorts extends Pick<GatewayPorts, 'log' | 'meter' | 'chance' | 'secrets' | 'patterns'> {
+export interface SubmitPorts
+  extends Pick<GatewayPorts, 'log' | 'meter' | 'chance' | 'secrets' | 'patterns' | 'traces'> {
   readonly commands: CommandStore;
   readonly presence: Presence;
   readonly queue: QueueProducer;
@@ -130,21 +131,36 @@ export async function answerTo(
   };
 }
 
+export interface Submission {
+  readonly place: Place;
+  readonly commandId: CommandId;
+  readonly spec: CommandSpec;
+  readonly origin: SubmitOrigin;
+  /** Of the request, where it has one. */
+  readonly traceparent?: string | undefined;
+}
+
 export type Accepted = Extract<SubmitResult, { type: 'accepted' }>;
 
 /**
  * Stores and queues. Repeating it with the same ids changes nothing.
  * @throws AppError IDEMPOTENCY_CONFLICT, ORIGIN_UNKNOWN, SESSION_IN_USE (superseded meanwhile), REDIS_UNAVAILABLE
  */
-export async function submitCommand(
-  ports: SubmitPorts,
-  request: {
-    readonly place: Place;
-    readonly commandId: CommandId;
-    readonly spec: CommandSpec;
-    readonly origin: SubmitOrigin;
-  },
-): Promise<Accepted> {
+export async function submitCommand(ports: SubmitPorts, request: Submission): Promise<Accepted> {
+  const { commandId, spec, traceparent } = request;
+  const attributes = { 'homing.command.id': commandId, 'homing.pool': spec.pool };
+  const span = ports.traces?.begin('homing submit', { parent: traceparent, kind: 'server', attributes });
+  try {
+    const accepted = await submit(ports, request, span?.traceparent);
+    span?.end({ attributes: { 'homing.repeated': accepted.repeated } });
+    return accepted;
+  } catch (error) {
+    span?.end({ error: error instanceof AppError ? error.code : 'INTERNAL' });
+    throw error;
+  }
+}
+
+async function submit(ports: SubmitPorts, request: Submission, trace: string | undefined): Promise<Accepted> {
   const { commands, presence, queue, log, meter } = ports;
   const { place, commandId, origin } = request;
   const { idempotencyKey: _, secrets, ...spec } = request.spec;
@@ -180,13 +196,22 @@ export async function submitCommand(
       break;
   }
   meter.count('homing_submits_total', { repeated: String(result.repeated) });
+  log.info(
+    {
+      ...{ commandId, originSessionId: result.originSessionId, ownerSessionId: result.ownerSessionId, pool: spec.pool },
+      ...(result.held === undefined ? {} : { held: result.held }),
+      ...(result.repeated ? { repeated: true } : {}),
+    },
+    'a command is queued',
+  );
   if (result.held !== undefined) {
     // Without a job until its turn: the intent is what it is found by.
     await intent;
     if (result.held === 'delayed') await presence.noteDue(`queued:${commandId}`, delayMs);
   } else if (result.state === 'queued') {
     const { ownerSessionId, originSessionId } = result;
-    const job = describeJob({ commandId, place, spec, originSessionId, ownerSessionId });
+    const described = describeJob({ commandId, place, spec, originSessionId, ownerSessionId });
+    const job = trace === undefined ? described : { ...described, trace };
     try {
       await queue.add(spec.pool, job, { priority: spec.priority, delayMs });
     } catch (error) {

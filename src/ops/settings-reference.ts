@@ -10,6 +10,7 @@ const GROUPS: readonly (readonly [title: string, belongs: (name: string) => bool
   ['Workers', (name) => /_POOL$|CONCURRENCY|CONTAINMENT|RUN_AS|WORK_ROOT|SANDBOX|ENV_ALLOW/.test(name)],
   ['Limits', (name) => /_MAX_|_BYTES/.test(name)],
   ['Times', (name) => /_MS$/.test(name)],
+  ['Traces', (name) => /^OTEL_/.test(name)],
   ['The rest', () => true],
 ];
 

@@ -55,6 +55,8 @@ export type Entry =
       readonly workerId: string;
       readonly containment: Containment;
       readonly originClosed?: boolean;
+      /** W3C traceparent, where the operator traces. */
+      readonly trace?: string;
     })
   | (EntryBase & {
       readonly type: 'output';
@@ -80,7 +82,7 @@ export type Entry =
       readonly why?: string;
     })
   | (EntryBase & { readonly type: 'heartbeat'; readonly elapsedMs: number; readonly bytesSinceLast: number })
-  | (EntryBase & { readonly type: 'ended'; readonly outcome: Outcome });
+  | (EntryBase & { readonly type: 'ended'; readonly outcome: Outcome; readonly trace?: string });
 
 export type EntryType = Entry['type'];
 

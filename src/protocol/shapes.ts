@@ -85,6 +85,7 @@ export const snapshotShape = z
   })
   .meta({ id: 'Command' });
 
+const trace = z.string().optional().describe('W3C traceparent, where the operator traces');
 const entryFields = { commandId: id, seq: z.int().min(1), ts: time };
 
 /** The params of the notifications that carry entries, by type. */
@@ -95,6 +96,7 @@ export const entryShapes = {
     workerId: id,
     containment: z.enum(['pidns', 'group']),
     originClosed: z.boolean().optional().describe('the origin had closed before it started'),
+    trace,
   }),
   output: z.object({
     ...entryFields,
@@ -119,7 +121,7 @@ export const entryShapes = {
     why: z.string().optional(),
   }),
   heartbeat: z.object({ ...entryFields, elapsedMs: z.int(), bytesSinceLast: z.int() }),
-  ended: z.object({ ...entryFields, outcome: outcomeShape }),
+  ended: z.object({ ...entryFields, outcome: outcomeShape, trace }),
 } as const;
 
 /** An entry as logs show it: its params and their type. */

@@ -9,7 +9,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createEndRace, decideEnding, type EndCause, type Ending, type Exit } from '../domain/outcome.js';
-import type { Log } from '../domain/ports.js';
+import type { Log, Span } from '../domain/ports.js';
 import { messageOf } from '../errors.js';
 import { type ClaimId, type CommandId, makeClaimId } from '../protocol/ids.js';
 import { type Admission, admit } from './admission.js';
@@ -24,7 +24,7 @@ import { type RunningProcess, type StartResult, startProcess } from './process.j
 import type { Member } from './process-tree.js';
 import type { PublishEnd } from './publisher.js';
 import { ulimitsFor, watchMemory } from './resources.js';
-import { openRun, type Run, type RunControl, type RunOptions, type RunPorts } from './run.js';
+import { type Claimed, openRun, type Run, type RunControl, type RunOptions, type RunPorts } from './run.js';
 import { createTerminator, type Terminator } from './terminator.js';
 
 /** After the leader's exit: output may go on this long without a pause, and a pause this long ends it (CO6). */
@@ -41,6 +41,7 @@ export async function runCommand(
   options: RunOptions,
   control: RunControl,
   commandId: CommandId,
+  trace?: string,
 ): Promise<void> {
   const log = ports.log.child({ commandId });
   const claimId = makeClaimId(ports.chance.bytes(16));
@@ -55,14 +56,19 @@ export async function runCommand(
 
   const waitedMs = claim.startedAt - claim.createdAt - (claim.spec.delayMs ?? 0);
   ports.meter.observe('homing_command_wait_seconds', Math.max(0, waitedMs) / 1_000);
-  const run = openRun(ports, options, control, commandId, claimId, token, claim);
+  const span = beginSpans(ports, options, commandId, claim, trace);
+  const run = openRun(ports, options, control, commandId, claimId, token, claim, span);
   let published: PublishEnd = 'closed';
   try {
     const ending = await execute(run);
     await run.notices.end();
-    if (ending !== 'claim_lost') run.publisher.add({ type: 'ended', outcome: run.outcomeOf(ending) });
+    if (ending !== 'claim_lost') {
+      run.publisher.add({ type: 'ended', outcome: run.outcomeOf(ending), ...traceOf(run) });
+    }
     published = await run.publisher.done;
-    log.info({ published, ...(ending === 'claim_lost' ? {} : { reason: ending.reason }) }, 'command is over');
+    endSpan(run, ending);
+    const said = ending === 'claim_lost' ? { reason: ending } : { reason: ending.reason, code: ending.code };
+    log.info({ published, ...said, sessionId: run.publisher.ownerSessionId }, 'command is over');
     if (ending === 'claim_lost') ports.meter.count('homing_claims_lost_total');
     else ports.meter.count('homing_commands_ended_total', { reason: ending.reason });
     // A command that was abandoned stays listed: the reconciler looks after it.
@@ -71,6 +77,33 @@ export async function runCommand(
     if (published === 'ended') keepEnded(run);
     else run.close();
   }
+}
+
+/** The wait in the queue as a span that is over, and one for the run that has begun. */
+function beginSpans(
+  { traces, containment }: RunPorts,
+  { workerId }: RunOptions,
+  commandId: CommandId,
+  { createdAt, startedAt }: Claimed,
+  parent: string | undefined,
+): Span | undefined {
+  if (traces === undefined) return undefined;
+  const attributes = { 'homing.command.id': commandId, 'homing.worker.id': workerId };
+  traces.begin('homing queue', { parent, kind: 'consumer', startMs: createdAt, attributes }).end({ endMs: startedAt });
+  const run = { ...attributes, 'homing.containment': containment.level };
+  return traces.begin('homing run', { parent, kind: 'internal', attributes: run });
+}
+
+/** What its entries carry, so that the node that delivers them goes on with the trace. */
+const traceOf = ({ span }: Run) => (span === undefined ? {} : { trace: span.traceparent });
+
+function endSpan({ span }: Run, ending: Ending | 'claim_lost'): void {
+  const { reason, code } = ending === 'claim_lost' ? { reason: ending, code: null } : ending;
+  span?.end({
+    attributes: { 'homing.reason': reason, ...(code === null ? {} : { 'homing.exit_code': code }) },
+    // A command that ends by itself, however it does, is no failure of ours (CO8).
+    error: reason === 'exited' || reason === 'signaled' ? undefined : reason,
+  });
 }
 
 /** Redis may lose the end of it for a while yet (L3). */
@@ -105,7 +138,12 @@ async function execute(run: Run): Promise<Ending | 'claim_lost'> {
     workerId: run.options.workerId,
     containment: run.ports.containment.level,
     ...(run.claim.originClosed ? { originClosed: true } : {}),
+    ...traceOf(run),
   });
+  run.ports.log.info(
+    { commandId: run.commandId, pid: process.pid, sessionId: run.claim.ownerSessionId },
+    'command runs',
+  );
   const output = createOutput(process.outputs, run.confidential.mask, run.takeOutput, run.allocate);
   const race = createEndRace();
   const terminator = createTerminator(process.tree);

@@ -12,6 +12,8 @@ import type {
   Presence,
   Reassertion,
   SecretBox,
+  Span,
+  TracePort,
 } from '../domain/ports.js';
 import type { SandboxProfile } from '../domain/sandbox.js';
 import { createTail } from '../domain/tail.js';
@@ -48,6 +50,8 @@ export interface RunPorts {
   readonly cgroups?: Pick<Cgroups, 'group'> | undefined;
   readonly ledger: Pick<Ledger, 'enter'>;
   readonly spoolFiles: SpoolFiles;
+  /** Absent while traces are off. */
+  readonly traces?: TracePort | undefined;
   /** Where gaps are noted for operators. */
   readonly gapNotes?: GapNotes | undefined;
   readonly log: Log;
@@ -107,6 +111,8 @@ export interface Run {
   readonly publisher: Publisher;
   readonly notices: Notices;
   readonly record: HeldRecord;
+  /** Of its run, while traces are on. */
+  readonly span: Span | undefined;
   /** Takes a chunk of output into the tail and the spool. */
   readonly takeOutput: (stream: OutputStream, bytes: Uint8Array) => void;
   /** Calls the handler, perhaps often, when there was more output than the command may have. */
@@ -125,6 +131,7 @@ export function openRun(
   claimId: ClaimId,
   token: CommandToken,
   claim: Claimed,
+  span?: Span,
 ): Run {
   const confidential = openConfidential(ports.secrets, commandId, token, claim.sealedSecrets);
   const beganAtMs = performance.now();
@@ -183,6 +190,7 @@ export function openRun(
     publisher,
     notices,
     record,
+    span,
     takeOutput(stream, bytes) {
       tail.push(bytes);
       publisher.add({ type: 'output', stream, bytes });

@@ -35,7 +35,7 @@ import type { RunOptions, RunPorts } from './run.js';
 import { runCommand } from './run-command.js';
 
 export interface WorkerPorts
-  extends Pick<RunPorts, 'secrets' | 'shim' | 'patterns' | 'spoolFiles' | 'cgroups' | 'gapNotes'> {
+  extends Pick<RunPorts, 'secrets' | 'shim' | 'patterns' | 'spoolFiles' | 'cgroups' | 'gapNotes' | 'traces'> {
   readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin' | 'checkClaims' | 'get' | 'endWithoutWorker'>;
   readonly presence: Presence;
   readonly reassertion: Pick<Reassertion, 'recordOf' | 'command'>;
@@ -106,7 +106,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
   let closing: Promise<void> | undefined;
 
   /** A job that comes twice (BullMQ delivers at least once) is refused by the claim; here it only must not be lost track of. */
-  function run(commandId: CommandId): Promise<void> {
+  function run(commandId: CommandId, job?: Pick<JobData, 'trace'>): Promise<void> {
     const before = running.get(commandId);
     if (before !== undefined) return before;
     const control = { drained: drained.signal, abandoned: abandoned.signal };
@@ -115,6 +115,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
       { ...options, workerId },
       control,
       commandId,
+      job?.trace,
     ).finally(() => {
       running.delete(commandId);
       meter.gauge('homing_commands_running', running.size);

@@ -32,6 +32,10 @@ const HOMES: Readonly<Record<string, readonly string[]>> = {
   vite: ['web', 'client/vite.config', 'cli/vite.config'],
   pino: ['ops'],
   'prom-client': ['ops'],
+  '@opentelemetry/api': ['ops'],
+  '@opentelemetry/exporter-trace-otlp-http': ['ops'],
+  '@opentelemetry/resources': ['ops'],
+  '@opentelemetry/sdk-trace-base': ['ops'],
   '@bull-board/api': ['ops'],
   '@bull-board/fastify': ['ops'],
   commander: ['cli'],
@@ -98,6 +102,14 @@ describe('imports', () => {
   it('go downwards, keep siblings apart and leave each library at its home', () => {
     expect(all.length).toBeGreaterThan(20);
     expect(all.map(faultOf).filter((fault) => fault !== undefined)).toEqual([]);
+  });
+
+  it('what is only for traces is loaded where they are asked for, and nowhere else', () => {
+    const using = all.filter(({ target }) => target.startsWith('@opentelemetry/')).map(({ file }) => file);
+    expect(new Set(using)).toEqual(new Set(['ops/tracing.ts']));
+    const from = files.filter((file) => readFileSync(join(SRC, file), 'utf8').includes("'./tracing.js'"));
+    expect(from).toEqual(['ops/traces.ts']);
+    expect(readFileSync(join(SRC, 'ops/traces.ts'), 'utf8')).toContain("await import('./tracing.js')");
   });
 
   it('process.env, process.argv and process.exit appear in cli/ only', () => {

@@ -100,6 +100,11 @@ function answerFor(
   node.table.hold(holding);
   caller.bind(holding);
   node.meter.count('homing_attaches_total', { kind: facts.kind });
+  const { sessionId, place } = holding.session;
+  node.log.info(
+    { sessionId, conversation: place.conversation, generation: facts.generation, owned: facts.commands.length },
+    facts.kind === 'open' ? 'a session was opened' : 'a session was resumed',
+  );
   return {
     result: {
       sessionId: holding.session.sessionId,
