@@ -1,0 +1,155 @@
+/** What stands around the console: pages of other origins, nodes that are being replaced, and the desktop that shows its notices. */
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openWebTab, startBrowser } from '../support/browser.js';
+import { type Cluster, startCluster } from '../support/cluster.js';
+import { until } from '../support/wait.js';
+
+const SDK = readFileSync(fileURLToPath(new URL('../../dist/client/browser.js', import.meta.url)));
+
+const PAGE = `<!doctype html><title>application</title>
+<script type="module">import { createBackend } from '/sdk.js'; Object.assign(window, { createBackend });</script>`;
+
+/** An application of somebody else's, on an origin of its own. */
+async function startApplication(): Promise<{ readonly server: Server; readonly origin: string }> {
+  const server = createServer((request, response) => {
+    const isSdk = request.url === '/sdk.js';
+    response.setHeader('content-type', isSdk ? 'text/javascript' : 'text/html');
+    response.end(isSdk ? SDK : PAGE);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { server, origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+}
+
+describe('around the console', () => {
+  let application: Awaited<ReturnType<typeof startApplication>>;
+  let stranger: Awaited<ReturnType<typeof startApplication>>;
+  let cluster: Cluster;
+  let browser: Browser;
+
+  beforeAll(async () => {
+    [application, stranger] = await Promise.all([startApplication(), startApplication()]);
+    const env = { HOMING_PUBLIC_ORIGINS: `${application.origin}/` };
+    [cluster, browser] = await Promise.all([startCluster({ nodes: 1, workers: 1, env }), startBrowser()]);
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await cluster?.[Symbol.asyncDispose]();
+    for (const { server } of [application, stranger]) {
+      server?.closeAllConnections();
+      server?.close();
+    }
+  });
+
+  it('[IS1] a page of an origin that is named runs and follows a command over HTTP; of another one it can not', async () => {
+    /** In the page. */
+    const useIt = async ({ url, token }: { url: string; token: string }) => {
+      const { createBackend } = window as unknown as Pick<typeof import('../../src/client/index.js'), 'createBackend'>;
+      const backend = createBackend({ url, token, timeoutMs: 1_500 });
+      try {
+        const { commandId } = await backend.run({ script: 'echo over there', conversation: 'elsewhere' });
+        const types: string[] = [];
+        for await (const { type } of backend.follow(commandId)) types.push(type);
+        return { types, log: await backend.log(commandId) };
+      } catch (error) {
+        return { failed: (error as Error).name };
+      }
+    };
+    const given = { url: cluster.node(0).url, token: cluster.token() };
+    const context = await browser.newContext();
+    const [mine, theirs] = [await context.newPage(), await context.newPage()];
+    await mine.goto(application.origin);
+    expect(await mine.evaluate(useIt, given)).toEqual({
+      types: ['started', 'output', 'ended'],
+      log: 'over there\n',
+    });
+    await theirs.goto(stranger.origin);
+    expect(await theirs.evaluate(useIt, given)).toHaveProperty('failed');
+    await context.close();
+  });
+
+  it('a page whose parts a node does not have says so and loads itself again, and stops where that does not help', async () => {
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    let missing = 2;
+    // As a node of another version answers; of the styles or of the script.
+    await page.route(/\/assets\//, (route) =>
+      missing-- > 0 ? route.fulfill({ status: 404, body: '{}' }) : route.continue(),
+    );
+    const { url } = cluster.node(0);
+    const index = await fetch(url);
+    expect(index.headers.get('cache-control')).toBe('no-cache');
+    const script = /assets\/[^"]+\.js/.exec(await index.text())?.[0];
+    expect((await fetch(`${url}/${script}`)).headers.get('cache-control')).toContain('immutable');
+    expect((await fetch(`${url}/assets/of-another-version.js`)).headers.get('cache-control')).toBe('no-store');
+
+    await page.goto(`${url}/#token=${cluster.token()}&conversation=deploy`, { waitUntil: 'commit' });
+    await page.getByText('Homing was just updated.').waitFor();
+    await page.locator('[data-connection="live"]').waitFor();
+    expect(page.url()).not.toContain('token');
+
+    missing = Number.POSITIVE_INFINITY;
+    await page.evaluate(() =>
+      sessionStorage.setItem('homing-web:reloads', JSON.stringify({ times: 4, atMs: Date.now() })),
+    );
+    await page.clock.install();
+    await page.reload({ waitUntil: 'commit' });
+    await page.getByText('Homing was just updated.').waitFor();
+    await page.clock.fastForward(8_000);
+    await page.getByText('A part of this page could not be loaded.').waitFor();
+    missing = 0;
+    await page.getByRole('button', { name: 'Load again' }).click();
+    await page.locator('[data-connection="live"]').waitFor();
+    await context.close();
+  });
+
+  it('[OW9] a page that nobody sees shows an end as a notification of the desktop, which leads back to it', async () => {
+    const { url } = cluster.node(0);
+    const context = await browser.newContext();
+    await context.grantPermissions(['notifications'], { origin: url });
+    await context.addInitScript(() => {
+      const seen: Notification[] = [];
+      const Real = Notification;
+      Object.assign(window, { seen });
+      // The browser's own, looked at: it has no list of what a page shows.
+      window.Notification = class extends Real {
+        constructor(title: string, options?: NotificationOptions) {
+          super(title, options);
+          seen.push(this);
+        }
+      };
+    });
+    const tab = await openWebTab(browser, url, cluster.token(), { conversation: 'desktop', context });
+    const { page } = tab;
+    const first = await tab.run('read line < /dev/null; sleep 1; echo done; exit 3');
+    await tab.run('true');
+    // Headless, every page counts as seen.
+    await page.evaluate(() => {
+      Object.defineProperty(document, 'hidden', { get: () => true, configurable: true });
+      document.dispatchEvent(new Event('visibilitychange'));
+    });
+    const shown = () =>
+      page.evaluate(() =>
+        (window as unknown as { seen: Notification[] }).seen.map(({ title, body, tag }) => ({ title, body, tag })),
+      );
+    const [notice] = await until('a notification', async () => {
+      const all = (await shown()).filter(({ tag }) => tag.includes(first));
+      return all.length > 0 && all;
+    });
+    expect(notice?.title).toMatch(/3/);
+    expect(notice?.body).toContain('desktop');
+    expect(await page.title()).toMatch(/^\(\d\)/);
+    await page.evaluate((id) => {
+      const { seen } = window as unknown as { seen: Notification[] };
+      seen.find(({ tag }) => tag.includes(id))?.dispatchEvent(new Event('click'));
+    }, first);
+    await page.locator(`.row[data-command="${first}"][aria-selected="true"]`).waitFor();
+    expect(tab.faults).toEqual([]);
+    await context.close();
+  });
+});
