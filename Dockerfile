@@ -28,7 +28,7 @@ USER node
 WORKDIR /home/node/work
 ENV HOMING_DATA_DIR=/var/lib/homing HOMING_HOST=0.0.0.0 HOMING_OPS_HOST=0.0.0.0
 EXPOSE 7420 7421
-# A node that answers is alive, also while Redis is away. Workers have no port: switch this off for them.
+# A node that answers is alive, also while Redis is away. A worker has the port that HOMING_WORKER_OPS_PORT says, or none: ask that one instead.
 HEALTHCHECK --interval=5s --timeout=2s --start-period=10s --retries=3 \
     CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.HOMING_OPS_PORT || 7421}/livez`).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["/usr/bin/tini", "--", "homing"]

@@ -20,12 +20,17 @@ interface Service {
   readonly secrets?: readonly string[];
   readonly stop_grace_period?: string;
   readonly restart?: string;
+  readonly profiles?: readonly string[];
+  readonly configs?: readonly { readonly source: string; readonly target: string }[];
   readonly healthcheck?: { readonly disable?: boolean; readonly test?: readonly string[] };
 }
 const compose = parse(read('docker-compose.yml'), { merge: true });
 const services: Record<string, Service> = compose.services;
 const ours = Object.entries(services).filter(([, { image }]) => image === 'homing');
-const of = (program: string) => ours.filter(([, { command }]) => command?.[0] === program);
+/** Started without a profile. */
+const of = (program: string) => ours.filter(([, { command, profiles }]) => command?.[0] === program && !profiles);
+const inProfile = (name: string) =>
+  Object.keys(services).filter((service) => services[service]?.profiles?.includes(name));
 
 /** As Compose itself reads them. */
 const FORMATS = {
@@ -48,10 +53,19 @@ describe('docker-compose.yml', () => {
   });
 
   it('has a Redis, a balancer, two nodes and two workers, each started again when it dies', () => {
-    expect(Object.keys(services)).toEqual(['redis', 'balancer', 'gateway-1', 'gateway-2', 'worker-1', 'worker-2']);
+    const always = Object.entries(services).filter(([, { profiles }]) => profiles === undefined);
+    expect(always.map(([name]) => name)).toEqual([
+      'redis',
+      'balancer',
+      'gateway-1',
+      'gateway-2',
+      'worker-1',
+      'worker-2',
+    ]);
     expect(of('gateway')).toHaveLength(2);
     expect(of('worker')).toHaveLength(2);
-    for (const { restart } of Object.values(services)) expect(restart).toBe('unless-stopped');
+    for (const [name, { restart }] of Object.entries(services))
+      expect(restart).toBe(name === 'shards-meet' ? 'no' : 'unless-stopped');
     for (const { image } of Object.values(services)) expect(image).not.toMatch(/:latest$/);
   });
 
@@ -68,7 +82,7 @@ describe('docker-compose.yml', () => {
         [...(services[name]?.secrets ?? [])].sort(),
       );
     }
-    for (const [, { secrets }] of of('worker')) expect(secrets).toEqual(['redis_url']);
+    for (const [, { secrets }] of of('worker')) expect(secrets).toEqual(['redis_url', 'metrics_token']);
     const script = read('deploy/make-secrets.sh');
     for (const { file } of Object.values(compose.secrets as Record<string, { file: string }>)) {
       expect(file).toMatch(/^deploy\/secrets\//);
@@ -84,6 +98,32 @@ describe('docker-compose.yml', () => {
       const graceMs = Number.parseInt(stop_grace_period, 10) * 1_000;
       expect(graceMs).toBeGreaterThan(Number(environment?.HOMING_DRAIN_MS) + closeMs);
     }
+  });
+
+  it('watches every node and worker of it with the profile `ops`, by files that are there', () => {
+    expect(inProfile('ops')).toEqual(['prometheus', 'grafana']);
+    const { scrape_configs: jobs } = parse(read('deploy/prometheus/prometheus.yml'));
+    const targets = jobs.flatMap(
+      ({ static_configs: [{ targets }] }: { static_configs: [{ targets: string[] }] }) => targets,
+    );
+    const wanted = [...of('gateway').map(([name]) => `${name}:7421`), ...of('worker').map(([name]) => `${name}:7422`)];
+    expect(targets).toEqual(wanted);
+    for (const { file } of Object.values(compose.configs as Record<string, { file: string }>)) {
+      expect(existsSync(at(file)), file).toBe(true);
+    }
+    const mounts = services.grafana?.configs ?? [];
+    const [{ options }] = parse(read('deploy/grafana/dashboards.yml')).providers;
+    expect(mounts.some(({ target }) => target.startsWith(`${options.path}/`))).toBe(true);
+    expect(parse(read('deploy/grafana/datasources.yml')).datasources[0].url).toBe('http://prometheus:9090');
+  });
+
+  it('has a Redis Cluster with a node and a worker on it with the profile `cluster`', () => {
+    const shards = inProfile('cluster').filter((name) => /^shard-\d$/.test(name));
+    expect(shards).toHaveLength(6);
+    const addresses = compose.services['shards-meet'].environment.SHARDS.split(' ');
+    expect(shards.map((name) => `${compose.services[name].networks.shards.ipv4_address}:6379`)).toEqual(addresses);
+    for (const address of addresses.slice(0, 3)) expect(read('deploy/make-secrets.sh')).toContain(address);
+    expect(inProfile('cluster')).toEqual(expect.arrayContaining(['gateway-c', 'worker-c']));
   });
 
   it('balances over every node it has, and sticks to none', () => {
