@@ -22,6 +22,27 @@ describe('floods', () => {
     await cluster?.[Symbol.asyncDispose]();
   });
 
+  it('what a command prints comes once to the page that ran it: its terminal need not read it again', async () => {
+    const context = await browser.newContext();
+    const asked: string[] = [];
+    context.on('page', (page) =>
+      page.on('websocket', (socket) => socket.on('framesent', ({ payload }) => void asked.push(String(payload)))),
+    );
+    const tab = await openWebTab(browser, cluster.node(0).url, cluster.token(), { conversation: 'once', context });
+    const commandId = await tab.run('seq -f %0100.0f 10000; echo the end');
+    await tab.over();
+    await tab.page.locator('.xterm-rows', { hasText: 'the end' }).waitFor();
+    const text = await tab.terminalText();
+    expect(text.split('\n')).toHaveLength(10_001);
+    expect(asked.filter((frame) => frame.includes('command.log'))).toEqual([]);
+    // From the log, as always, where it is not fresh.
+    await tab.page.reload();
+    await tab.over();
+    await expect.poll(() => tab.terminalText()).toBe(text);
+    expect(asked.some((frame) => frame.includes('command.log') && frame.includes(commandId))).toBe(true);
+    await context.close();
+  });
+
   it('[CO7, DE5] 50 MB of output: a key is painted in under 100 ms while they come; gaps are said', async () => {
     const tab = await openWebTab(browser, cluster.node(0).url, cluster.token());
     await tab.run(`seq -f '%0100.0f' 500000; echo the end`);

@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { Entry } from '../../src/client/index.js';
 import type { CommandId } from '../../src/protocol/ids.js';
 import { parseArgv, parseDuration } from '../../src/web/state/argv.js';
+import { createEarlyEntries } from '../../src/web/state/early-entries.js';
 import { createPageMemory } from '../../src/web/state/page-memory.js';
 import { firstConversation, readFragment, readToken } from '../../src/web/state/token.js';
 import { commandTitle, duration, gapSentence, sessionName, size } from '../../src/web/state/words.js';
@@ -181,4 +182,29 @@ it('a pool keeps the latest and closes what it drops', () => {
   expect(closed).toEqual(['b']);
   pool.clear();
   expect(closed).toEqual(['b', 'a', 'c']);
+});
+
+describe('the first entries of a command', () => {
+  const output = (commandId: string, seq: number, data = 'x'): Entry =>
+    ({ type: 'output', commandId, seq, ts: 1, at: 0, stream: 'out', data }) as Entry;
+
+  it('are kept for its terminal, once, and only of the command that was run last', () => {
+    const early = createEarlyEntries(10_000);
+    early.begin('a');
+    early.keep(output('a', 1));
+    early.keep(output('other', 1));
+    early.begin('b');
+    early.keep(output('b', 1));
+    early.keep(output('a', 2));
+    expect(early.take('a')).toBeUndefined();
+    expect(early.take('b')).toEqual([output('b', 1)]);
+    expect(early.take('b')).toBeUndefined();
+  });
+
+  it('are given up where they are too many: then the log has them', () => {
+    const early = createEarlyEntries(10_000);
+    early.begin('a');
+    for (let seq = 1; seq <= 3; seq += 1) early.keep(output('a', seq, 'x'.repeat(2_000)));
+    expect(early.take('a')).toBeUndefined();
+  });
 });

@@ -24,6 +24,7 @@ import {
   reduceConversation,
   type SessionFacts,
 } from './conversation.js';
+import { createEarlyEntries } from './early-entries.js';
 import { createStore, type Store } from './store.js';
 
 export interface DriverOptions {
@@ -77,8 +78,8 @@ const PAGE_SIZE = 100;
 const LIST_EVERY_MS = 3_000;
 const PROGRESS_EVERY_MS = 150;
 const CONNECT_LIMIT_MS = 20_000;
-/** A terminal keeps this much unread before it goes back to the log. */
-const TERMINAL_BUFFER_BYTES = 1024 * 1024;
+/** A terminal keeps this much unread before it goes back to the log; there are a few of them. */
+const TERMINAL_BUFFER_BYTES = 4 * 1024 * 1024;
 
 export function createConversation(options: DriverOptions): Conversation {
   const { name, url, token } = options;
@@ -86,6 +87,7 @@ export function createConversation(options: DriverOptions): Conversation {
   const store = createStore(emptyConversation(name, options.restored), reduceConversation, options.defer);
   const { dispatch } = store;
   const logs = new Map<string, Set<LogReader>>();
+  const early = createEarlyEntries(TERMINAL_BUFFER_BYTES);
   const followed = new Set<CommandHandle>();
   const progress = new Map<string, { seq: number; bytes: number }>();
   let session: Session | undefined;
@@ -167,6 +169,7 @@ export function createConversation(options: DriverOptions): Conversation {
     const own = source === 'run' && session !== undefined ? ownership(session.sessionId) : {};
     dispatch({ type: 'snapshot', snapshot: { ...own, ...snapshot } });
     if (source === 'run' || source === 'adopted') void refresh();
+    if (source === 'run') early.begin(commandId);
     void consume(handle);
   }
 
@@ -177,6 +180,7 @@ export function createConversation(options: DriverOptions): Conversation {
     try {
       for await (const entry of handle.events) {
         for (const log of logs.get(commandId) ?? []) log.offer(entry);
+        early.keep(entry);
         note(entry);
       }
     } catch (error) {
@@ -281,8 +285,10 @@ export function createConversation(options: DriverOptions): Conversation {
       onConsumed: () => undefined,
       onActive: () => undefined,
     });
+    const first = early.take(commandId);
     // From the log first: what was consumed before this terminal was opened is there.
-    reader.suspend();
+    if (first === undefined) reader.suspend();
+    for (const entry of first ?? []) reader.offer(entry);
     const open = logs.get(commandId) ?? new Set();
     logs.set(commandId, open.add(reader));
     const closed = new AppError('SESSION_GONE', 'the terminal was closed');
