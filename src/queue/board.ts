@@ -2,6 +2,7 @@
 import { Queue } from 'bullmq';
 import type { Cluster, Redis } from '../redis/connections.js';
 import type { Keys } from '../redis/keys.js';
+import { POOL_KEPT_MS } from './job.js';
 
 /** Figures of one pool. */
 export interface PoolDepth {
@@ -23,7 +24,6 @@ export interface BoardQueues {
 }
 
 const MAX_POOLS = 256;
-const POOL_KEPT_MS = 7 * 24 * 3_600_000;
 
 /** @param options.redis a connection of role `queue-producer`, which the caller closes after `close` */
 export function createBoardQueues(options: { readonly redis: Redis | Cluster; readonly keys: Keys }): BoardQueues {

@@ -8,6 +8,9 @@ import type { JobsOptions, WorkerOptions } from 'bullmq';
 import type { JobData } from '../domain/ports.js';
 import { parseCommandId } from '../protocol/ids.js';
 
+/** A pool that got no job for so long is not shown any more. */
+export const POOL_KEPT_MS = 7 * 24 * 3_600_000;
+
 /** What operators may look back at: bounded by number and age (age is applied when another job ends). */
 export const KEEP_FINISHED = { count: 1_000, age: 24 * 3_600 };
 

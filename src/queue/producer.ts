@@ -7,7 +7,7 @@ import type { JobState, Log, QueueProducer } from '../domain/ports.js';
 import { AppError, messageOf } from '../errors.js';
 import type { Cluster, Redis } from '../redis/connections.js';
 import type { Keys } from '../redis/keys.js';
-import { jobName, jobOptions } from './job.js';
+import { jobName, jobOptions, POOL_KEPT_MS } from './job.js';
 
 const MAX_QUEUES = 64;
 const CALL_TIMEOUT_MS = 5_000;
@@ -75,7 +75,12 @@ export function createQueueProducer(options: {
     const now = Date.now();
     if (now - (notedAtMs.get(pool) ?? 0) < NOTE_EVERY_MS) return;
     notedAtMs.set(pool, now);
-    redis.zadd(keys.pools, now, pool).catch(() => notedAtMs.delete(pool));
+    redis
+      .pipeline()
+      .zadd(keys.pools, now, pool)
+      .pexpire(keys.pools, POOL_KEPT_MS)
+      .exec()
+      .catch(() => notedAtMs.delete(pool));
   }
 
   /** One call with a bounded wait. A queue that failed is made anew: its first contact with Redis may be what failed. */

@@ -13,9 +13,11 @@ import { probeRoom } from './containment-probe.js';
 import { makeRoom, type Room, type RoomRecipe } from './containment-room.js';
 import { type Mark, ownMark, sweepLeftovers } from './containment-sweep.js';
 import { makeHostFolder } from './host-folder.js';
+import { createPipePool } from './pipes.js';
 import { type ProcessTree, sendSignal } from './process-tree.js';
 import type { RunAs } from './run-as.js';
 import { type SandboxTools, sandboxRecipe } from './sandbox.js';
+import { type Standby, standIn } from './standby.js';
 
 export type ContainmentLevel = 'pidns' | 'group';
 
@@ -23,6 +25,8 @@ export type ContainmentLevel = 'pidns' | 'group';
 export interface Place {
   /** To be put before its arguments; what is spawned must lead a group of its own. */
   readonly enter: readonly string[];
+  /** A shell that stands in it already; whoever uses it takes it, and `leave` lets go of one that was not taken. */
+  readonly standby?: Standby;
   /** Where a stdin is to be given by name (see `process-input.ts`); elsewhere it is inherited. */
   readonly inputFolder?: string;
   /** Takes what was spawned there under control. */
@@ -135,7 +139,7 @@ async function assemble(found: Found): Promise<Containment> {
     sandboxRecipe(profile, { cwd, visible: [inputs] }, of, runAs?.options);
   // After everything that needs the worker's own rights.
   const asUser = runAs === undefined || setpriv === undefined ? [] : [setpriv, ...runAs.options, '--'];
-  const rooms = recipe === undefined ? undefined : createRooms(recipe, env, log);
+  const rooms = recipe === undefined ? undefined : createRooms(recipe, env, log, asUser.length === 0);
   return {
     ...factsOf(found),
     mark,
@@ -144,7 +148,9 @@ async function assemble(found: Found): Promise<Containment> {
         if (sandbox === undefined) throw new Error('this host can not make a sandbox');
         return inRoom(await makeRoom(recipeOf(profile, cwd, sandbox), { env }), inputs);
       }
-      return rooms === undefined ? inGroup(asUser, lifeline) : inRoom(await rooms.take(), inputs, asUser);
+      if (rooms === undefined) return inGroup(asUser, lifeline);
+      const { room, standby } = await rooms.take();
+      return inRoom(room, inputs, asUser, standby);
     },
     async close() {
       rooms?.close();
@@ -154,11 +160,20 @@ async function assemble(found: Found): Promise<Containment> {
   };
 }
 
-const inRoom = (room: Room, inputFolder: string, asUser: readonly string[] = []): Place => ({
+const inRoom = (
+  room: Room,
+  inputFolder: string,
+  asUser: readonly string[] = [],
+  standby: Standby | undefined = undefined,
+): Place => ({
   enter: [...room.enter, ...asUser],
+  ...(standby === undefined ? {} : { standby }),
   inputFolder,
   adopt: (pid) => ({ leader: room.leaderOf(pid), tree: room.tree(pid) }),
-  leave: room.close,
+  leave() {
+    room.close();
+    standby?.close();
+  },
 });
 
 function inGroup(enter: readonly string[], lifeline: Lifeline | undefined): Place {
@@ -177,23 +192,47 @@ function inGroup(enter: readonly string[], lifeline: Lifeline | undefined): Plac
   };
 }
 
-/** Rooms of one kind, some of them made ahead. */
-function createRooms(recipe: RoomRecipe, env: Readonly<Record<string, string>>, log: Log) {
-  const warm: Room[] = [];
+interface ReadyRoom {
+  readonly room: Room;
+  readonly standby?: Standby;
+}
+
+/** Rooms of one kind, some of them made ahead, with a shell in each where that is allowed. */
+function createRooms(recipe: RoomRecipe, env: Readonly<Record<string, string>>, log: Log, withStandby: boolean) {
+  const warm: ReadyRoom[] = [];
+  const pipes = createPipePool();
   let making = 0;
   let closed = false;
+
+  const end = ({ room, standby }: ReadyRoom): void => {
+    room.close();
+    standby?.close();
+  };
+
+  async function make(): Promise<ReadyRoom> {
+    const room = await makeRoom(recipe, { env });
+    if (!withStandby || closed) return { room };
+    try {
+      return { room, standby: await standIn(room.enter, pipes) };
+    } catch (error) {
+      log.debug({ error: messageOf(error) }, 'no shell stands ready in a room');
+      return { room };
+    }
+  }
 
   function refill(): void {
     while (!closed && warm.length + making < WARM_ROOMS) {
       making += 1;
-      makeRoom(recipe, { env })
+      make()
         .then(
-          (room) => {
-            if (closed) room.close();
-            else warm.push(room);
-            void room.gone.then(() => {
-              const at = warm.indexOf(room);
-              if (at >= 0) warm.splice(at, 1);
+          (ready) => {
+            if (closed) end(ready);
+            else warm.push(ready);
+            void ready.room.gone.then(() => {
+              const at = warm.indexOf(ready);
+              if (at < 0) return;
+              warm.splice(at, 1);
+              end(ready);
             });
           },
           // The next command tries for itself, and tells.
@@ -207,15 +246,19 @@ function createRooms(recipe: RoomRecipe, env: Readonly<Record<string, string>>, 
 
   refill();
   return {
-    async take(): Promise<Room> {
-      const room = warm.shift();
-      if (room === undefined) return makeRoom(recipe, { env }).finally(refill);
+    async take(): Promise<ReadyRoom> {
+      const ready = warm.shift();
+      if (ready === undefined)
+        return makeRoom(recipe, { env })
+          .then((room) => ({ room }))
+          .finally(refill);
       refill();
-      return room;
+      return ready;
     },
     close() {
       closed = true;
-      for (const room of warm.splice(0)) room.close();
+      for (const ready of warm.splice(0)) end(ready);
+      pipes.close();
     },
   };
 }

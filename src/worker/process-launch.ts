@@ -77,6 +77,44 @@ export function launchOf({ argv, env, cwd, limits = [], stdinPath }: LaunchReque
   };
 }
 
+export interface ToldRequest extends LaunchRequest {
+  /** stderr goes where stdout goes. */
+  readonly merged: boolean;
+}
+
+/** More than this is handed over as arguments: whoever reads the script has to take all of it at once. */
+const MAX_TOLD_BYTES = 32_768;
+
+/**
+ * The same steps for a shell that stands there already and reads them from its stdin (see `standby.ts`), which it gives up
+ * with the last; undefined when they are better taken by a new one.
+ */
+export function toldOf({ argv, env, cwd, limits = [], stdinPath, merged }: ToldRequest): string | undefined {
+  const names = Object.keys(env);
+  const step = carrierFor(names);
+  const own = names.filter((name) => SHELL_OWN.has(name));
+  const plain = names.filter((name) => !SHELL_OWN.has(name));
+  const pairs = (of: readonly string[]) => of.map((name) => ` ${quote(`${name}=${env[name]}`)}`).join('');
+  const words = [...(own.length === 0 ? [] : ['/usr/bin/env']), ...own.map((name) => `${name}=${env[name]}`), ...argv];
+  const script = [
+    `${step}=cwd`,
+    `trap 'echo "$${step} $?" >&${REPORT_FD}' EXIT`,
+    `cd -- ${quote(cwd)} 2>/dev/null || exit 1`,
+    `${step}=limits`,
+    ...limits.map((limit) => `${limit} 2>/dev/null || exit 1`),
+    `${step}=exec`,
+    ...(merged ? ['exec 2>&1'] : []),
+    `echo go >&${REPORT_FD}`,
+    'unset PWD OLDPWD',
+    ...(plain.length === 0 ? [] : [`export${pairs(plain)} 2>/dev/null`]),
+    `exec ${words.map(quote).join(' ')} 0<${quote(stdinPath ?? '/dev/null')} ${REPORT_FD}>&-`,
+    '',
+  ].join('\n');
+  return script.includes('\0') || Buffer.byteLength(script) > MAX_TOLD_BYTES ? undefined : script;
+}
+
+const quote = (word: string): string => `'${word.replaceAll("'", "'\\''")}'`;
+
 /** undefined as long as nothing is known; `started` when the program was about to be there. A fault may follow even then. */
 export function readReport(report: string): 'started' | LaunchFault | undefined {
   const [, step, code] = /^(cwd|limits|exec) (\d+)\n/m.exec(report) ?? [];

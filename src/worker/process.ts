@@ -13,11 +13,12 @@ import type { Place } from './containment.js';
 import { findProgram } from './find-program.js';
 import { closePipe, type Pipe, type PipePool } from './pipes.js';
 import { makeNamedInput, type NamedInput } from './process-input.js';
-import { type LaunchFault, launchOf, REPORT_FD, readReport } from './process-launch.js';
+import { type LaunchFault, launchOf, REPORT_FD, readReport, type ToldRequest, toldOf } from './process-launch.js';
 import type { ProcessTree } from './process-tree.js';
 import { inTerminal, openPty, type Pty } from './pty.js';
 import type { RunAs } from './run-as.js';
 import { type Program, programOf } from './script-file.js';
+import type { Standby } from './standby.js';
 import { type InputSink, pipeSink } from './stdin.js';
 
 /** Where output of a command comes from. */
@@ -64,6 +65,7 @@ const MAX_REPORT = 1_000;
 
 /** What the host gives to one command; closed in the worker when it was handed over. */
 interface Channels {
+  /** stdout, and stderr where it is another. */
   readonly pipes: readonly Pipe[];
   readonly stdin: Pipe | NamedInput | undefined;
   readonly pty: Pty | undefined;
@@ -88,16 +90,25 @@ export async function startProcess(request: StartRequest, pool: PipePool): Promi
     program = await programOf(spec);
     // The launching shell could not say it in our words.
     await findProgram(program.argv[0] as string, request);
-    if (spec.pty !== undefined) {
-      pty = openPty(spec.pty);
-    } else {
+    if (spec.pty !== undefined) pty = openPty(spec.pty);
+    else if (spec.stdin === 'pipe') stdin = await inputFor(request, pool);
+    const words = wordsOf(request, program, stdin, pty);
+    const standing = standingFor(request, program, words);
+    if (standing !== undefined) {
+      standing.standby.take();
+      pipes.push(standing.standby.out, standing.standby.err);
+    } else if (pty === undefined) {
       pipes.push(await pool.take());
       if (spec.streams === 'split') pipes.push(await pool.take());
-      if (spec.stdin === 'pipe') stdin = await inputFor(request, pool);
     }
-    const started = await launch(program, request, { pipes, stdin, pty });
+    const started = await launch(program, request, words, standing, { pipes, stdin, pty });
     if ('fault' in started) return await fail((path) => explainFault(started.fault, path, request.cwd));
-    for (const pipe of pipes) closeSync(pipe.writeFd);
+    const read = started.outputs.length;
+    for (const [i, pipe] of pipes.entries()) {
+      closeSync(pipe.writeFd);
+      // A shell that stood there had both, whatever the command needs.
+      if (pty !== undefined || i >= read) closeSync(pipe.readFd);
+    }
     if (stdin !== undefined) closeSync(stdin.readFd);
     return { type: 'started', process: started };
   } catch (error) {
@@ -111,26 +122,54 @@ export async function startProcess(request: StartRequest, pool: PipePool): Promi
 const inputFor = ({ place, runAs }: StartRequest, pool: PipePool): Promise<Pipe | NamedInput> =>
   place.inputFolder === undefined ? pool.takeInput() : makeNamedInput(place.inputFolder, runAs);
 
-async function launch(
+/** What the launching shell has to be told. */
+function wordsOf(
+  { spec, env, cwd, limits }: StartRequest,
   program: Program,
+  stdin: Pipe | NamedInput | undefined,
+  pty: Pty | undefined,
+): ToldRequest {
+  const argv = pty === undefined ? program.argv : inTerminal(pty.path, program.argv);
+  const stdinPath = stdin !== undefined && 'path' in stdin ? stdin.path : undefined;
+  return { argv, env, cwd, limits, stdinPath, merged: spec.streams !== 'split' };
+}
+
+interface Standing {
+  readonly standby: Standby;
+  readonly script: string;
+}
+
+/** The shell that stands in its place, unless the command needs what had to be there when that was started. */
+function standingFor({ place, enterGroup }: StartRequest, program: Program, words: ToldRequest): Standing | undefined {
+  const { standby } = place;
+  if (standby?.ready !== true || enterGroup.length > 0 || program.scriptFile !== undefined) return undefined;
+  const script = toldOf(words);
+  return script === undefined ? undefined : { standby, script };
+}
+
+interface Started {
+  readonly child: ChildProcess;
+  readonly exited: Promise<Exit>;
+}
+
+async function spawnNew(
   request: StartRequest,
+  program: Program,
+  words: ToldRequest,
   channels: Channels,
-): Promise<RunningProcess | { readonly fault: LaunchFault }> {
-  const { pipes, stdin, pty } = channels;
-  const { place, enterGroup, cwd, limits, runAs, mark } = request;
+): Promise<Started> {
+  const { pipes, stdin } = channels;
   const [out, err = out] = pipes;
   const { scriptFile } = program;
-  if (runAs !== undefined) giveTo(runAs, channels, scriptFile?.fd);
-  const command = pty === undefined ? program.argv : inTerminal(pty.path, program.argv);
-  const stdinPath = stdin !== undefined && 'path' in stdin ? stdin.path : undefined;
-  const { argv, env } = launchOf({ argv: command, env: request.env, cwd, limits, stdinPath });
-  const [file = '', ...args] = [...enterGroup, ...place.enter, ...argv];
+  if (request.runAs !== undefined) giveTo(request.runAs, channels, scriptFile?.fd);
+  const { argv, env } = launchOf(words);
+  const [file = '', ...args] = [...request.enterGroup, ...request.place.enter, ...argv];
   const child = spawn(file, args, {
     cwd: '/',
     env,
     // One pipe for both keeps the true order of what was written to them. Then SCRIPT_FD and REPORT_FD.
     stdio: [
-      stdinPath === undefined ? (stdin?.readFd ?? 'ignore') : 'ignore',
+      words.stdinPath === undefined ? (stdin?.readFd ?? 'ignore') : 'ignore',
       out?.writeFd ?? 'ignore',
       err?.writeFd ?? 'ignore',
       scriptFile?.fd ?? 'ignore',
@@ -143,6 +182,20 @@ async function launch(
     child.once('exit', (code, signal) => resolve({ code, signal }));
   });
   await spawned(child);
+  return { child, exited };
+}
+
+async function launch(
+  program: Program,
+  request: StartRequest,
+  words: ToldRequest,
+  standing: Standing | undefined,
+  channels: Channels,
+): Promise<RunningProcess | { readonly fault: LaunchFault }> {
+  const { pipes, stdin, pty } = channels;
+  const { spec, place, cwd, mark } = request;
+  const { child, exited } = standing?.standby ?? (await spawnNew(request, program, words, channels));
+  await standing?.standby.tell(standing.script);
   const report = readReportOf(child);
   const fault = await report.first;
   if (fault !== undefined) return { fault };
@@ -157,7 +210,9 @@ async function launch(
     },
     outputs:
       pty === undefined
-        ? pipes.map(({ readFd }, i) => ({ stream: i === 0 ? 'out' : 'err', readFd }))
+        ? pipes
+            .slice(0, spec.streams === 'split' ? 2 : 1)
+            .map(({ readFd }, i) => ({ stream: i === 0 ? 'out' : 'err', readFd }))
         : [{ stream: 'pty', pty }],
     ...(pty === undefined ? {} : { pty, input: pty.input }),
     ...(stdin === undefined ? {} : { input: pipeSink(stdin.writeFd) }),
