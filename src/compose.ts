@@ -342,7 +342,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     queuedPerSession: settings.HOMING_MAX_QUEUED_PER_SESSION,
     retainedBytes: settings.HOMING_MAX_RETAINED_BYTES,
   };
-  const directory = createSessionDirectory({ redis, keys, scripts, presence, graceMs, retentionMs });
+  const directory = createSessionDirectory({ redis, keys, scripts, presence, graceMs, retentionMs, log });
   const sessions = withSessionQuota(directory, quotas, most);
   const claimLane = createClaimLane({
     connect: () => (target.type === 'cluster' ? redis : connect('claims')),
@@ -355,6 +355,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   closers.add(() => claimLane.close());
   const relief = createRelief({ redis, keys, scripts });
   const stored = createCommandStore({
+    log,
     redis,
     keys,
     scripts,

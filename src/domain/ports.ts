@@ -230,7 +230,7 @@ export type ClaimResult =
       readonly kill?: KillRequest;
     }
   /** Somebody else's, or over, or never was: do not spawn. */
-  | { readonly type: 'refused'; readonly state: 'running' | 'ended' | 'missing' | 'held' };
+  | { readonly type: 'refused'; readonly state: 'running' | 'ended' | 'missing' | 'held' | 'newer' };
 
 export interface AppendRequest {
   readonly commandId: CommandId;

@@ -1,4 +1,5 @@
 /** What is left of a dead process: its commands end as `lost`, its sessions are away. Each step may be repeated. */
+import { AppError, messageOf } from '../errors.js';
 import type { ClaimId, NodeId, WorkerId } from '../protocol/ids.js';
 import type { ReconcilerPorts } from './reconciler.js';
 
@@ -6,7 +7,12 @@ import type { ReconcilerPorts } from './reconciler.js';
 export async function buryWorker(ports: ReconcilerPorts, workerId: WorkerId): Promise<void> {
   const { commands, presence, log, meter } = ports;
   for (const commandId of await presence.workerCommands(workerId)) {
-    const record = await commands.get(commandId);
+    const record = await commands.get(commandId).catch((error: unknown) => {
+      if (error instanceof AppError) throw error;
+      // Who can not be read can not be ended either; the others of the worker can.
+      log.error({ commandId, workerId, fault: messageOf(error) }, 'could not read what a dead worker ran');
+      return undefined;
+    });
     if (record?.snapshot.state === 'running' && record.workerId === workerId) {
       const answer = await commands.endWithoutWorker(
         commandId,

@@ -15,6 +15,7 @@ import {
 import type {
   Chance,
   CommandStore,
+  DueItem,
   Log,
   Meter,
   Presence,
@@ -66,6 +67,7 @@ export interface Reconciler {
 /** Due items of one step; more wait for the next. */
 const DUE_PER_TICK = 500;
 const TRIMS_PER_TICK = 100;
+const SET_ASIDE_MS = 60_000;
 const LONGEST_TICK_MS = 1_000;
 
 export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOptions): Reconciler {
@@ -110,7 +112,7 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
       if (id !== options.id) await buryNode(ports, id);
     }
     for (const item of await presence.due(DUE_PER_TICK)) {
-      await settleDue(ports, options, item, clocks.steps);
+      await settleDue(ports, options, item, clocks.steps).catch((error) => setAside(item, error));
     }
     const trimmed = (await ports.relief?.trimOldest(TRIMS_PER_TICK)) ?? 0;
     if (trimmed > 0) {
@@ -121,6 +123,14 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
     if (missing === 0) return;
     ports.meter.count('homing_reconciler_actions_total', { action: 'noted' }, missing);
     log.warn({ missing }, 'noted what nobody looked after any more');
+  }
+
+  /** A record that can not be read holds nobody else up: it is told, and looked at again later. */
+  async function setAside(item: DueItem, error: unknown): Promise<void> {
+    if (error instanceof AppError) throw error;
+    ports.meter.count('homing_reconciler_actions_total', { action: 'set_aside' });
+    log.error({ member: item.member, fault: messageOf(error) }, 'could not settle what is due; set aside for a minute');
+    await presence.noteDue(item.member, SET_ASIDE_MS);
   }
 
   async function tick(): Promise<void> {

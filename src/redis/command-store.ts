@@ -13,6 +13,7 @@ import type {
   Held,
   KillResult,
   Left,
+  Log,
   LogPage,
   Presence,
   Relief,
@@ -42,7 +43,7 @@ import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
 import { readFields, readHashes } from './pipelines.js';
 import type { Scripts } from './scripts.js';
-import { readKill, readSnapshot, readSpec } from './snapshot.js';
+import { RECORD_VERSION, readable, readKill, readSnapshot, readSpec } from './snapshot.js';
 
 const FULL_RETRY_MS = 10_000;
 /** An entry costs about 220 bytes beside its text, so their number is bounded with the bytes: 1 for each 128. */
@@ -68,6 +69,8 @@ export interface CommandStoreOptions {
   readonly claimLane?: ClaimLane | undefined;
   /** Refuses new commands while Redis is nearly full (O2). */
   readonly relief?: Pick<Relief, 'isTight'> | undefined;
+  /** Told of records that are damaged or newer, and left out. */
+  readonly log?: Pick<Log, 'error'> | undefined;
   /** Why a command may not be queued now (CO12). */
   readonly refusalOf?: ((request: SubmitRequest) => Promise<AppError | undefined>) | undefined;
   /** Most commands on their way at the same time, of a session and of a tenant; none: no limit. */
@@ -88,6 +91,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
     relief,
     refusalOf,
     limits,
+    log,
   } = options;
   const prefixOf = (id: CommandId) => keys.tagPrefix(tagOf(id));
 
@@ -234,10 +238,10 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
     },
 
     async claim(commandId, claimId, workerId, containment, tokenHash = ''): Promise<ClaimResult> {
-      const args = [claimId, workerId, containment, tokenHash];
+      const args = [claimId, workerId, containment, tokenHash, RECORD_VERSION];
       const key = keys.command(commandId);
       const answer = (await (claimLane?.run(key, args) ?? scripts.run('claim', [key], args))) as
-        | ['refused', 'running' | 'ended' | 'missing' | 'held']
+        | ['refused', 'running' | 'ended' | 'missing' | 'held' | 'newer']
         | [
             'claimed',
             string,
@@ -322,7 +326,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       );
       return claims.map(({ commandId, claimId }, index) => {
         const [claim, state, kill, stdin, written, size] = rows[index] ?? [];
-        const wish = readKill(keys.command(commandId), kill ?? undefined);
+        const wish = readable(() => readKill(keys.command(commandId), kill ?? undefined), log);
         return {
           held: claim === claimId && state === 'running',
           ...(wish === undefined ? {} : { kill: wish }),
@@ -499,7 +503,8 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         for (const [index, { id, score }] of room.entries()) {
           const hash = hashes[index];
           if (hash?.v === undefined) continue;
-          const snapshot = readSnapshot(keys.command(id), id, hash);
+          const snapshot = readable(() => readSnapshot(keys.command(id), id, hash), log);
+          if (snapshot === undefined) continue;
           const value = labelName === undefined ? undefined : snapshot.labels[labelName];
           if (labelName !== undefined && (value === undefined || (labelValue !== undefined && value !== labelValue)))
             continue;

@@ -1,4 +1,7 @@
-/** Many plain reads in one round trip, on a single server and on a Cluster alike. */
+/**
+ * Many plain reads in one round trip, on a single server and on a Cluster alike. A key that holds something else than a hash is
+ * like one that is not there: what somebody else put into one place must not hold up all others.
+ */
 import type { Cluster, Redis } from 'ioredis';
 import { answerOf } from './connections.js';
 
@@ -11,7 +14,7 @@ export async function readHashes(
   redis: Redis | Cluster,
   keys: readonly string[],
 ): Promise<readonly Readonly<Record<string, string>>[]> {
-  return answerOf(Promise.all(keys.map((key) => redis.hgetall(key))));
+  return answerOf(Promise.all(keys.map((key) => redis.hgetall(key).catch(unlessNoHash({})))));
 }
 
 /** Some fields of many hashes, in order; null where there is none. */
@@ -20,5 +23,13 @@ export async function readFields(
   keys: readonly string[],
   fields: readonly string[],
 ): Promise<readonly (readonly (string | null)[])[]> {
-  return answerOf(Promise.all(keys.map((key) => redis.hmget(key, ...fields))));
+  const none = fields.map(() => null);
+  return answerOf(Promise.all(keys.map((key) => redis.hmget(key, ...fields).catch(unlessNoHash(none)))));
 }
+
+const unlessNoHash =
+  <T>(nothing: T) =>
+  (error: unknown): T => {
+    if (error instanceof Error && error.message.startsWith('WRONGTYPE')) return nothing;
+    throw error;
+  };

@@ -3,7 +3,7 @@
  * file writes intents before records (FAULTS S2) and goes on with batches until they are done.
  */
 import type { Cluster, Redis } from 'ioredis';
-import type { CloseCondition, OwnedCommand, Presence, SessionDirectory, SessionState } from '../domain/ports.js';
+import type { CloseCondition, Log, OwnedCommand, Presence, SessionDirectory, SessionState } from '../domain/ports.js';
 import type { AttachmentId, CommandId, NodeId, SessionId } from '../protocol/ids.js';
 import { tagOf } from '../protocol/ids.js';
 import type { OwnerWhy } from '../protocol/methods.js';
@@ -11,7 +11,7 @@ import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
 import { readFields, readHashes } from './pipelines.js';
 import type { Scripts } from './scripts.js';
-import { readSnapshot } from './snapshot.js';
+import { readable, readSnapshot } from './snapshot.js';
 
 /** 10,000 moves in one script block Redis for 84 ms, 500 for 4. */
 const MOVES_PER_BATCH = 500;
@@ -27,10 +27,12 @@ export interface SessionDirectoryOptions {
   readonly presence: Presence;
   readonly graceMs: number;
   readonly retentionMs: number;
+  /** Told of records that are damaged or newer, and left out. */
+  readonly log?: Pick<Log, 'error'> | undefined;
 }
 
 export function createSessionDirectory(options: SessionDirectoryOptions): SessionDirectory {
-  const { redis, keys, scripts, presence, graceMs, retentionMs } = options;
+  const { redis, keys, scripts, presence, graceMs, retentionMs, log } = options;
   const prefixOf = (id: SessionId) => keys.tagPrefix(tagOf(id));
 
   const detach = async (sessionId: SessionId, attachmentId: AttachmentId | '', nodeId: NodeId | '') => {
@@ -172,7 +174,8 @@ export function createSessionDirectory(options: SessionDirectoryOptions): Sessio
       for (const [index, id] of chosen.entries()) {
         const hash = hashes[index];
         if (hash?.owner !== sessionId) continue;
-        const snapshot = readSnapshot(keys.command(id), id, hash);
+        const snapshot = readable(() => readSnapshot(keys.command(id), id, hash), log);
+        if (snapshot === undefined) continue;
         commands.push({ snapshot, why: (hash.why ?? '') as OwnerWhy | '', fromSeq: snapshot.ackedSeq + 1 });
       }
       return { rev, commands, more: cursor !== '0' || oldestFirst.length > chosen.length };

@@ -1,5 +1,6 @@
 /** Turns the stored hash of a command into what the doors show, and refuses a damaged record by name (V1). */
-import type { KillRequest } from '../domain/ports.js';
+import type { KillRequest, Log } from '../domain/ports.js';
+import { messageOf } from '../errors.js';
 import type { Outcome } from '../protocol/entries.js';
 import type { CommandSnapshot, CommandSpec, OwnerWhy } from '../protocol/methods.js';
 
@@ -51,6 +52,16 @@ export function readSnapshot(key: string, commandId: string, hash: CommandHash):
     ...(hash.containment ? { containment: hash.containment } : {}),
     ...(outcome === undefined ? {} : { outcome }),
   };
+}
+
+/** What `read` reads; undefined for a record that is damaged or newer, which is told by name and harms nothing beside it. */
+export function readable<T>(read: () => T, log: Pick<Log, 'error'> | undefined): T | undefined {
+  try {
+    return read();
+  } catch (error) {
+    log?.error({ fault: messageOf(error) }, 'left out a record that can not be read');
+    return undefined;
+  }
 }
 
 export function readKill(key: string, text: string | undefined): KillRequest | undefined {

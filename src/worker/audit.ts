@@ -3,6 +3,7 @@
  * alive for ever, because its worker is (FAULTS L3, S2).
  */
 import type { CommandStore, Log, Meter, Presence } from '../domain/ports.js';
+import { AppError, messageOf } from '../errors.js';
 import type { ClaimId, CommandId, WorkerId } from '../protocol/ids.js';
 
 export interface AuditPorts {
@@ -20,7 +21,11 @@ export async function auditCommands(
 ): Promise<void> {
   for (const commandId of await presence.workerCommands(workerId)) {
     if (isHere(commandId)) continue;
-    const record = await store.get(commandId);
+    const record = await store.get(commandId).catch((error: unknown) => {
+      if (error instanceof AppError) throw error;
+      log.error({ commandId, fault: messageOf(error) }, 'could not read what is recorded as running here');
+      return undefined;
+    });
     if (isHere(commandId)) continue;
     if (record?.snapshot.state === 'running' && record.workerId === workerId) {
       const error = 'Redis lost how this command ended, and its worker no longer has it.';

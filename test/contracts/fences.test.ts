@@ -494,6 +494,18 @@ const RESTORED: readonly Fence[] = [
 ];
 const QUOTAS: Fence[] = [
   {
+    fence: 'claim: version',
+    rule: 'V1',
+    says: 'a worker leaves a command alone whose record is newer than it understands',
+    refused: 'newer',
+    intrude: async (stores) => {
+      const { commandId } = await submit(stores, { tab: await openTab(stores) });
+      await stores.redis.hset(stores.keys.command(commandId), 'v', 2);
+      const claim = await stores.commands.claim(commandId, newClaimId(), newWorkerId(), 'group');
+      return claim.type === 'refused' ? claim.state : claim.type;
+    },
+  },
+  {
     fence: 'quota: room',
     rule: 'CO12',
     says: 'who is at the limit gets no further place',

@@ -1,0 +1,309 @@
+/**
+ * A real node and a real Redis under hostile input: every request is answered once, with a code of the contract and never by a
+ * fault of our own; and a record that is damaged or newer is told by its key and harms nothing beside it.
+ */
+import { randomBytes } from 'node:crypto';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ERROR_CODES } from '../../src/errors.js';
+import { httpRoutes } from '../../src/protocol/http.js';
+import { type CommandId, makeWorkerId, type SessionId } from '../../src/protocol/ids.js';
+import { type MethodName, methods } from '../../src/protocol/methods.js';
+import { createReconciler } from '../../src/reconciler/reconciler.js';
+import { auditCommands } from '../../src/worker/audit.js';
+import { hostile, hostileText, nearly, RUNS, SEED } from '../support/fuzz.js';
+import { claimToWrite } from '../support/log-writer.js';
+import { startTestNode, type TestNode } from '../support/node.js';
+import { startRedis, type TestRedis } from '../support/redis.js';
+import {
+  chance,
+  createStores,
+  newClaimId,
+  newWorkerId,
+  openTab as openStored,
+  type Stores,
+  silentLog,
+  submit,
+} from '../support/stores.js';
+import { dial, type Json, openTab, type Tab } from '../support/tab.js';
+import { makeToken } from '../support/tokens.js';
+import { until, within } from '../support/wait.js';
+
+const secret = 'a secret of at least 32 characters';
+const ann = makeToken(secret, { sub: 'ann' });
+
+let redis: TestRedis;
+let stores: Stores;
+let node: TestNode;
+
+beforeAll(async () => {
+  redis = await startRedis();
+  stores = await createStores(redis.url);
+  node = await startTestNode({ redis, stores, secret });
+});
+afterAll(async () => {
+  await node.close();
+  await stores[Symbol.asyncDispose]();
+  await redis[Symbol.asyncDispose]();
+});
+
+/** The same values in each run; more of them on request. */
+const samples = <T>(arbitrary: fc.Arbitrary<T>, count: number): T[] =>
+  fc.sample(arbitrary, { numRuns: Math.ceil((count * RUNS) / 100), seed: SEED });
+
+const RPC_CODES = [-32700, -32600, -32601, -32602, -32000];
+
+describe('requests', () => {
+  it('[DE5] of every method with hostile params are answered once each, by no fault of ours', async () => {
+    await using tab = await openTab(node.url, { token: ann, conversation: 'fuzz' });
+    const own = await tab.run({ argv: ['cat'], stdin: 'pipe', pty: { cols: 80, rows: 24 } });
+    const missing = own.slice(0, -26) + [...own.slice(-26)].reverse().join('');
+    const isObject = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value);
+    const names = (Object.keys(methods) as MethodName[]).filter((name) => !/open|resume|close/.test(name));
+    const answers = new Map<string, number>();
+    for (const method of names) {
+      for (const [i, params] of samples(nearly(methods[method]), 15).entries()) {
+        // Those that name a command name one that is there, one that is not, or nonsense.
+        const commandId = [own, missing][i % 3];
+        const aimed = commandId !== undefined && isObject(params) ? { ...(params as object), commandId } : params;
+        const answer = await tab.rpc(method, aimed as object).then(
+          () => 'ok',
+          (failure: { rpcCode: number; data?: { code: string }; message: string }) => {
+            expect(RPC_CODES, `${method} ${failure.message}`).toContain(failure.rpcCode);
+            if (failure.data !== undefined) expect(Object.keys(ERROR_CODES)).toContain(failure.data.code);
+            return failure.data?.code ?? String(failure.rpcCode);
+          },
+        );
+        answers.set(answer, (answers.get(answer) ?? 0) + 1);
+      }
+    }
+    // It went deeper than the shapes: into the rules, and through.
+    expect([...answers.keys()]).toEqual(expect.arrayContaining(['ok', 'INVALID_PARAMS', 'UNKNOWN_COMMAND']));
+    expect(node.count('homing_internal_errors_total')).toBe(0);
+  });
+
+  it('before a session, and as whole frames: the socket says what is wrong or is closed, and the node lives', async () => {
+    const opens = samples(nearly(methods['session.open']), 5).map((params) => ['session.open', params] as const);
+    const resumes = samples(nearly(methods['session.resume']), 5).map((params) => ['session.resume', params] as const);
+    const frames = [...opens, ...resumes].map(([method, params]) =>
+      JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
+    );
+    for (const frame of [
+      ...frames,
+      ...samples(hostileText, 25),
+      ...samples(hostile, 10).map((value) => JSON.stringify(value)),
+    ]) {
+      const { ws, closed } = await dial(node.url, { token: ann });
+      const heard = new Promise<string>((resolve) => ws.once('message', (data) => resolve(data.toString())));
+      ws.send(frame);
+      // A notification or a response is answered by nothing; then another request is.
+      ws.send('{"jsonrpc":"2.0","id":"after","method":"command.list"}');
+      const text = await within(`an answer to ${frame.slice(0, 80)}`, heard);
+      expect(text).toMatch(/"(result|error)":/);
+      expect(text).not.toContain('internal error');
+      ws.terminate();
+      await closed;
+    }
+    expect(node.count('homing_internal_errors_total')).toBe(0);
+  });
+
+  it('over HTTP with hostile paths, queries, headers and bodies end below 500', async () => {
+    const routes = Object.values(httpRoutes).filter(({ path }) => !path.endsWith('/events'));
+    const texts = samples(hostileText, 6 * routes.length);
+    const bodies = samples(nearly(httpRoutes.submitCommand.body), 6 * routes.length);
+    for (const [i, text] of texts.entries()) {
+      const route = routes[i % routes.length] as (typeof routes)[number];
+      const word =
+        encodeURIComponent(
+          Buffer.from(text)
+            .toString()
+            .slice(0, 300)
+            .replace(/[\ud800-\udfff]/g, '?'),
+        ) || 'x';
+      const path = route.path.replace(/\{\w+\}/g, i % 3 === 0 ? 'fuzz' : word);
+      const url = `${node.url}${path}?waitMs=0&cursor=${word}&limit=${word}&fromSeq=${word}`;
+      const body = route.method === 'post' ? (i % 4 === 0 ? text : JSON.stringify(bodies[i])) : undefined;
+      const response = await fetch(url, {
+        method: route.method.toUpperCase(),
+        headers: {
+          authorization: `Bearer ${ann}`,
+          'content-type': 'application/json',
+          'idempotency-key': randomBytes(300)
+            .toString('hex')
+            .slice(0, i * 3),
+        },
+        ...(body === undefined ? {} : { body }),
+      });
+      const said = await response.text();
+      expect(response.status, `${url} ${body} → ${said}`).toBeLessThan(500);
+      expect(said).not.toMatch(/\bat .*\.(js|ts):\d+/);
+    }
+  });
+
+  it('half-open and reset sockets leave nothing behind', async () => {
+    const before = node.count('homing_connections');
+    const sockets = await Promise.all(Array.from({ length: 100 }, () => dial(node.url, { token: ann })));
+    for (const [i, { ws }] of sockets.entries()) {
+      const raw = (ws as unknown as { _socket: import('node:net').Socket })._socket;
+      if (i % 2 === 0) raw.resetAndDestroy();
+      // A frame that says it is long and never comes, then no more bytes from this side.
+      else raw.end(Buffer.from([0x81, 0xfe, 0xff, 0xff, 1, 2]));
+    }
+    await Promise.all(sockets.map(({ closed }) => closed));
+    await until('all of them to be gone', () => node.count('homing_connections') <= before);
+  });
+});
+
+describe('records', () => {
+  const replaceBy = async (key: string) => {
+    await stores.redis.del(key);
+    await stores.redis.set(key, 'a string');
+  };
+  /** What somebody, or something, may leave in a record. */
+  const DAMAGE: readonly (readonly [what: string, damage: (key: string) => Promise<unknown>])[] = [
+    ['a newer version', (key) => stores.redis.hset(key, 'v', 2)],
+    ['a version that is no number', (key) => stores.redis.hset(key, 'v', 'x')],
+    ['no version', (key) => stores.redis.hdel(key, 'v')],
+    ['a spec that is cut short', (key) => stores.redis.hset(key, 'spec', '{"argv":["tr')],
+    ['no spec', (key) => stores.redis.hdel(key, 'spec')],
+    ['a kill that is no JSON', (key) => stores.redis.hset(key, 'kill', '}{')],
+    ['an outcome that is no JSON', (key) => stores.redis.hset(key, 'outcome', 'nonsense', 'state', 'ended')],
+    ['another type', (key) => replaceBy(key)],
+    ['nothing at all', (key) => stores.redis.del(key)],
+  ];
+
+  async function scene(conversation: string) {
+    const tab = await openTab(node.url, { token: ann, conversation });
+    const [bad, good] = [await tab.run({ argv: ['bad'] }), await tab.run({ argv: ['good'] })] as [CommandId, CommandId];
+    return { tab, bad, good, key: stores.keys.command(bad) };
+  }
+  const listed = async (tab: Tab): Promise<string[]> =>
+    (await tab.rpc('command.list')).commands.map((one: Json) => one.commandId);
+
+  it.each(DAMAGE)(
+    '[V1] of a command with %s is refused by itself: its tab opens, lists, runs and hears all others',
+    async (what, damage) => {
+      const { tab, bad, good, key } = await scene(`damaged ${what}`.replaceAll(' ', '-'));
+      await using _tab = tab;
+      await damage(key);
+      expect(await listed(tab)).toContain(good);
+      const answer = await tab.rpc('command.get', { commandId: bad }).then(
+        () => 'ok',
+        (failure) => failure.code,
+      );
+      // A number that is missing makes it unknown, a wish that can not be read a fault that is told; never a crash.
+      expect(['ok', 'UNKNOWN_COMMAND', '-32603']).toContain(answer);
+      const writer = await claimToWrite(stores, good);
+      await writer.print('still here');
+      await tab.shows(good, 'still here');
+      await tab.drop();
+      await tab.resume(node.url);
+      expect(tab.opened.commands.map((one: Json) => one.commandId)).toContain(good);
+      await writer.end();
+      await tab.ended(good);
+    },
+  );
+
+  it('[V1] that can not be read hold up neither the reconciler, nor an audit, nor a look at other claims', async () => {
+    const stored = await openStored(stores);
+    const told: string[] = [];
+    const log = { ...silentLog, error: (fields: object) => void told.push(JSON.stringify(fields)), child: () => log };
+    const ids = await Promise.all([1, 2, 3].map(async () => (await submit(stores, { tab: stored })).commandId));
+    const [bad, good, running] = ids as [CommandId, CommandId, CommandId];
+    const [claimId, workerId] = [newClaimId(), newWorkerId()];
+    await stores.commands.claim(running, claimId, workerId, 'group');
+    await stores.redis.hset(
+      stores.keys.command(bad),
+      'spec',
+      '{',
+      'state',
+      'running',
+      'worker',
+      workerId,
+      'claim',
+      claimId,
+      'kill',
+      '{',
+    );
+
+    const checks = await stores.commands.checkClaims([bad, running].map((commandId) => ({ commandId, claimId })));
+    expect(checks.map(({ held }) => held)).toEqual([true, true]);
+
+    for (const id of [bad, running]) await stores.presence.noteWorkerCommand(workerId, id);
+    const audited = {
+      store: stores.commands,
+      presence: stores.presence,
+      log,
+      meter: { count() {}, gauge() {}, observe() {} },
+    };
+    await auditCommands(audited, workerId, () => false);
+    expect((await stores.commands.get(running))?.snapshot.state).toBe('ended');
+
+    // The damaged one is due first.
+    await stores.presence.noteDue(`hook:${bad}`, -2);
+    await stores.presence.noteDue(`expire:${bad}`, -2);
+    await stores.presence.noteDue(`queued:${good}`, -1);
+    const added: string[] = [];
+    const reconciler = createReconciler(
+      {
+        ...{
+          sessions: stores.sessions,
+          commands: stores.commands,
+          presence: stores.presence,
+          log,
+          chance,
+          meter: audited.meter,
+        },
+        queue: {
+          state: async () => 'missing',
+          add: async (_pool: string, job: { commandId: string }) => void added.push(job.commandId),
+          remove: async () => {},
+          position: async () => undefined,
+          close: async () => {},
+        },
+        webhooks: { add: async () => {}, close: async () => {} },
+        nowMs: () => performance.now(),
+      } as unknown as Parameters<typeof createReconciler>[0],
+      { id: makeWorkerId(randomBytes(16)), leaseMs: 400, graceMs: 100, queueMs: 60_000, killGraceMs: 100 },
+    );
+    reconciler.start();
+    await until('the other one’s job to be added', () => added.includes(good), 10_000);
+    await reconciler.close();
+    // Told by the name of the record.
+    expect(told.join('\n')).toContain(stores.keys.command(bad));
+  });
+
+  it('[V1] of a session that are damaged cost that session, and open the door to nobody', async () => {
+    for (const [i, damage] of [
+      (key: string) => stores.redis.hdel(key, 'hash'),
+      (key: string) => stores.redis.hset(key, 'state', 'nonsense'),
+      (key: string) => replaceBy(key),
+    ].entries()) {
+      const conversation = `damaged-session-${i}`;
+      const [tab, other] = [
+        await openTab(node.url, { token: ann, conversation }),
+        await openTab(node.url, { token: ann, conversation }),
+      ];
+      await using _tab = tab;
+      await using _other = other;
+      await damage(stores.keys.session(tab.sessionId as SessionId));
+      const guess = await dial(node.url, { token: ann });
+      guess.ws.send(
+        JSON.stringify({
+          jsonrpc: '2.0',
+          id: 1,
+          method: 'session.resume',
+          params: { sessionId: tab.sessionId, resumeToken: 'guess' },
+        }),
+      );
+      const said = await new Promise<string>((resolve) => guess.ws.once('message', (data) => resolve(data.toString())));
+      expect(JSON.parse(said).result).toBeUndefined();
+      guess.ws.terminate();
+      await guess.closed;
+      const id = await other.run({ argv: ['true'] });
+      const writer = await claimToWrite(stores, id);
+      await writer.end();
+      await other.ended(id);
+    }
+  });
+});
