@@ -11,8 +11,8 @@ import type { Node } from './handlers/context.js';
 import { claimsOf, parse } from './http-parse.js';
 import { resizeTerminal, writeTo } from './input.js';
 import { killCommand } from './kill.js';
-import { withPosition } from './position.js';
 import { requireRate } from './rates.js';
+import { show } from './shown.js';
 import { answerTo, checkSpec, commandIdFor, submitCommand } from './submit.js';
 
 /** How often a waiting request looks whether its command is over. */
@@ -65,7 +65,7 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
       const { record } = await findReadable(commands, claims, id);
       const leftMs = untilMs - performance.now();
       if (record.snapshot.state === 'ended' || leftMs <= 0 || reply.raw.destroyed) {
-        return withPosition(ports, record.tenant, record.snapshot);
+        return show(ports, record.tenant, record.snapshot);
       }
       const jittered = WAIT_POLL_MS * (0.75 + ports.chance.random() / 2);
       await new Promise((resolve) => setTimeout(resolve, Math.min(leftMs, jittered)));
@@ -119,7 +119,7 @@ export function addCommandRoutes(app: FastifyInstance, node: Node): void {
     if (type === 'unknown') throw unknownCommand();
     if (type !== 'adopted') throw new AppError('NOT_OWNER', 'another session owns the command');
     const { record: adopted } = await findReadable(commands, claims, id);
-    return withPosition(ports, adopted.tenant, adopted.snapshot);
+    return show(ports, adopted.tenant, adopted.snapshot);
   });
 }
 

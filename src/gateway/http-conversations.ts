@@ -10,7 +10,7 @@ import { conversationEvents } from './conversation-events.js';
 import type { Node } from './handlers/context.js';
 import { principalFor } from './http-commands.js';
 import { claimsOf, parse } from './http-parse.js';
-import { withPositions } from './position.js';
+import { showAll } from './shown.js';
 
 const MAX_OFFSET = 1_000_000;
 const offset = z.coerce.number().int().min(0).max(MAX_OFFSET);
@@ -40,7 +40,7 @@ export function addConversationRoutes(app: FastifyInstance, node: Node): void {
     const { principal, ...query } = parse(httpRoutes.listCommands.query, request.query);
     const place = placeFor(claims, conversation, principalFor(claims, principal));
     const page = await commands.list(place, query);
-    return { ...page, commands: await withPositions(ports, place.tenant, page.commands) };
+    return { ...page, commands: await showAll(ports, place.tenant, page.commands) };
   });
 
   app.get('/v1/conversations/:conversation/events', async (request, reply) => {

@@ -90,6 +90,26 @@ describe('output comes home', () => {
     expect(seqs(a, commandId)).toEqual([1, 2]);
   });
 
+  test('[OW6] what a tab had consumed before it closed is nobody’s, by every door', async () => {
+    await using a = await openTab(first.url, { token: ann, conversation: 'settled' });
+    await using b = await openTab(second.url, { token: ann, conversation: 'settled' });
+    const commandId = await a.run({ argv: ['true'] });
+    const writer = await claim(commandId);
+    await writer.print('all of it');
+    await writer.end();
+    a.ack({ [commandId]: (await a.ended(commandId)).params.seq as number });
+    const ownerAt = async () => (await b.rpc('command.get', { commandId })) as { ownerSessionId: unknown };
+    await until('the acknowledgement', async () => (await b.rpc('command.get', { commandId })).ackedSeq === 2);
+    expect(await ownerAt()).toMatchObject({ ownerSessionId: a.sessionId });
+    await a.rpc('session.close', {});
+    const nobodys = { ownerSessionId: null, originSessionId: a.sessionId, state: 'ended' };
+    expect(await ownerAt()).toMatchObject(nobodys);
+    expect(await b.rpc('command.list', {})).toMatchObject({ commands: [nobodys] });
+    expect(await (await get(`/v1/commands/${commandId}`)).json()).toMatchObject(nobodys);
+    expect(await (await get('/v1/conversations/settled/commands')).json()).toMatchObject({ commands: [nobodys] });
+    expect(b.entries(commandId)).toEqual([]);
+  });
+
   test('a queued command says where it stands, by every door, and no door waits for that', async () => {
     await using a = await openTab(first.url, { token: ann, conversation: 'line' });
     first.faults.position = 7;

@@ -7,8 +7,8 @@ import type { AttachedSession } from '../attached-session.js';
 import { notOwner, resizeTerminal, writeTo } from '../input.js';
 import { killCommand } from '../kill.js';
 import { beginView, entryOf, readView } from '../log-pages.js';
-import { withPosition, withPositions } from '../position.js';
 import { requireRate } from '../rates.js';
+import { show, showAll } from '../shown.js';
 import { answerTo, checkSpec, commandIdFor, submitCommand } from '../submit.js';
 import type { Handler } from './context.js';
 
@@ -42,14 +42,14 @@ export const listCommands: Handler<'command.list'> = async (node, { claims, sess
   };
   const place = placeFor(claims, session.place.conversation);
   const { commands, next } = await node.ports.commands.list(place, filter);
-  const result = { commands: await withPositions(node.ports, place.tenant, commands), ...(next ? { next } : {}) };
+  const result = { commands: await showAll(node.ports, place.tenant, commands), ...(next ? { next } : {}) };
   return { result };
 };
 
 export const getCommand: Handler<'command.get'> = async (node, { claims }, params) => {
   requireScope(claims, 'read');
   const { record } = await findReadable(node.ports.commands, claims, params.commandId);
-  return { result: await withPosition(node.ports, record.tenant, record.snapshot) };
+  return { result: await show(node.ports, record.tenant, record.snapshot) };
 };
 
 export const readCommandLog: Handler<'command.log'> = async (node, { claims }, params) => {
@@ -112,7 +112,7 @@ export const adoptCommand: Handler<'command.adopt'> = async (node, { claims, ses
   try {
     await adopt(commands, id, session);
     const { record: adopted } = await findCommand(commands, claims, params.commandId);
-    const result = await withPosition(node.ports, adopted.tenant, adopted.snapshot);
+    const result = await show(node.ports, adopted.tenant, adopted.snapshot);
     return { result, afterwards: session.endChange };
   } catch (error) {
     session.endChange();
@@ -136,7 +136,7 @@ export const attachViewer: Handler<'command.attach'> = async (node, { caller, cl
   const { id, record } = await findReadable(node.ports.commands, claims, params.commandId);
   // Without a cursor a viewer sees everything from the beginning.
   caller.viewers.attach(id, Math.max(0, (params.fromSeq ?? 1) - 1));
-  return { result: await withPosition(node.ports, record.tenant, record.snapshot) };
+  return { result: await show(node.ports, record.tenant, record.snapshot) };
 };
 
 export const detachViewer: Handler<'command.detach'> = async (node, { caller, claims }, params) => {
