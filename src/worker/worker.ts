@@ -6,6 +6,7 @@
  *   `worker_drained`, and say so. Beats go on: a draining worker is alive.
  * - `closed`: what still runs is killed without a word; the reconciler finds it.
  */
+import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fullJitterMs } from '../domain/backoff.js';
 import type {
@@ -95,6 +96,8 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
   const kept = createKeptRuns(Math.max(options.leaseMs, REWIND_LEAST_MS));
   const drained = new AbortController();
   const abandoned = new AbortController();
+  // One listener for each command that runs or is kept for a while: as many as there are.
+  setMaxListeners(0, drained.signal, abandoned.signal);
   const running = new Map<CommandId, Promise<void>>();
   const publishers = new Set<Pick<Publisher, 'waiting'>>();
   let state: Worker['state'] = 'starting';
