@@ -13,6 +13,7 @@ import { createAsker } from './ask.js';
 import type { AttachedSession } from './attached-session.js';
 import { createAttempts } from './attempts.js';
 import { auditHttp } from './audit-trail.js';
+import { addCors } from './cors.js';
 import { createDoors, isLoopback } from './doors.js';
 import { createEventStreams } from './event-streams.js';
 import { measureNode, waitingOf } from './figures.js';
@@ -114,6 +115,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
   let closing: Promise<void> | undefined;
   const timers = new Set<NodeJS.Timeout>();
 
+  addCors(app, options.publicOrigins);
   addHttpRoutes(app, node);
   if (options.webDir !== undefined) addWebApp(app, options.webDir);
   guardAdmin(ops, options.adminToken, audit, addressOf);

@@ -1,6 +1,5 @@
 /** The HTTP door: the same rules as over a connection, for callers without a session (PROTOCOL section 4). */
 import type { FastifyInstance } from 'fastify';
-import { addCors } from './cors.js';
 import type { Node } from './handlers/context.js';
 import { addCommandRoutes } from './http-commands.js';
 import { addConversationRoutes } from './http-conversations.js';
@@ -8,7 +7,6 @@ import { addLogRoutes } from './http-logs.js';
 import { openApi } from './openapi.js';
 
 export function addHttpRoutes(app: FastifyInstance, node: Node): void {
-  addCors(app, node.options.publicOrigins);
   addCommandRoutes(app, node);
   addLogRoutes(app, node);
   addConversationRoutes(app, node);
