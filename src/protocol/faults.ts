@@ -87,12 +87,16 @@ function innermost(issue: z.core.$ZodIssue): z.core.$ZodIssue {
   return issue;
 }
 
+/** Names of members may come from outside, such as those of cursors, and be as long as a frame. */
+const shortened = (name: string): string =>
+  name.length > MAX_SHOWN_CHARS ? `${name.slice(0, MAX_SHOWN_CHARS)}…` : name;
+
 /** The first fault of a failed parse. The parse must have been asked to report inputs (`parseShape` does). */
 export function describeIssue(error: z.ZodError): { message: string; field?: string } {
   const first = error.issues[0];
   if (first === undefined) return { message: 'invalid parameters' };
   const issue = innermost(first);
-  const field = issue.path.map(String).join('.');
+  const field = issue.path.map((part) => shortened(String(part))).join('.');
   const asked = demand(issue, field);
   // A fault of the whole, such as two fields that exclude each other, is told by its own sentence.
   const got =

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import type { ErrorCode } from '../errors.js';
 import { LIMITS } from './limits.js';
-import { conversationName, methods, submitBody } from './methods.js';
+import { conversationName, methods, pageCursor, submitBody } from './methods.js';
 import {
   acceptedShape,
   commandPageShape,
@@ -46,7 +46,7 @@ const principal = z
   .describe('whose; another than one’s own only with the scope `delegate`');
 
 const page = {
-  cursor: z.string().max(256).optional().describe('`next` of the page before'),
+  cursor: pageCursor.optional().describe('`next` of the page before'),
   limit: z.coerce.number().int().min(1).max(LIMITS.maxPageSize).default(LIMITS.pageSize),
   principal,
 };

@@ -24,6 +24,9 @@ export const conversationName = z
   .regex(LIMITS.conversation, 'must be 1 to 128 characters of A-Z a-z 0-9 . _ : -')
   .describe('1 to 128 characters of A-Z a-z 0-9 . _ : -');
 
+/** `next` of a page. */
+export const pageCursor = z.string().regex(/^[0-9]{1,16}$/, 'must be `next` of the page before');
+
 export const poolName = z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, 'must be 1 to 64 characters of A-Z a-z 0-9 _ -');
 
 /** What to run: the body of `command.run` and of `POST /v1/commands`. */
@@ -164,7 +167,7 @@ export const methods = {
   'session.refresh': z.object({ token: z.string().min(1).max(16_384) }),
   'command.run': commandSpec,
   'command.list': z.object({
-    cursor: z.string().max(256).optional(),
+    cursor: pageCursor.optional(),
     limit: z.int().min(1).max(LIMITS.maxPageSize).default(LIMITS.pageSize),
     state: z.enum(['queued', 'running', 'ended']).optional(),
     label: z

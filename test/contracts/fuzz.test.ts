@@ -77,6 +77,10 @@ describe('requests', () => {
         answers.set(answer, (answers.get(answer) ?? 0) + 1);
       }
     }
+    // A place in a list that no page named.
+    for (const cursor of ['nan', '+inf', '(5', '1e400', '-']) {
+      await expect(tab.rpc('command.list', { cursor })).rejects.toMatchObject({ code: 'INVALID_PARAMS' });
+    }
     // It went deeper than the shapes: into the rules, and through.
     expect([...answers.keys()]).toEqual(expect.arrayContaining(['ok', 'INVALID_PARAMS', 'UNKNOWN_COMMAND']));
     expect(node.count('homing_internal_errors_total')).toBe(0);

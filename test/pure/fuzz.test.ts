@@ -87,7 +87,7 @@ describe('input that is hostile', () => {
     const secret = /SECRET|TOKEN|PASSWORD|REDIS_URL/;
     fuzz([nearly(settingsSchema)], (value) => {
       const env = Object.fromEntries(
-        Object.entries(value as object).map(([name, given]) => [
+        Object.entries(value ?? {}).map(([name, given]) => [
           name,
           typeof given === 'string' ? given : JSON.stringify(given),
         ]),
