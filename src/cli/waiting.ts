@@ -30,13 +30,15 @@ export function tellQueue(ask: () => Promise<Partial<CommandSnapshot>>): { over(
   const { stderr } = process;
   if (!stderr.isTTY) return { over: () => undefined };
   let over = false;
-  let shown = false;
+  let shown = '';
   let timer: NodeJS.Timeout | undefined;
 
   function show(text: string): void {
+    // Said once, since somebody may keep what is written here.
+    if (text === shown) return;
     // Back to the beginning, without what stood there.
     stderr.write(`\r\u001b[K${text}`);
-    shown = text !== '';
+    shown = text;
   }
 
   async function look(): Promise<void> {
@@ -57,7 +59,7 @@ export function tellQueue(ask: () => Promise<Partial<CommandSnapshot>>): { over(
   function stop(): void {
     over = true;
     clearTimeout(timer);
-    if (shown) show('');
+    show('');
   }
 
   timer = setTimeout(() => void look(), SHOW_AFTER_MS);
