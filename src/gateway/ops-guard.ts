@@ -37,7 +37,8 @@ export function guardAdmin(
       audit.note({ what: 'drain', principal, target: drained, address: addressOf(request.raw), result });
     }
     void reply.header('cache-control', 'no-store').header('x-content-type-options', 'nosniff');
-    void reply.header('referrer-policy', 'no-referrer').header('x-frame-options', 'DENY');
+    // Not `no-referrer`: the button of a page would then send `Origin: null`, which is nobody's.
+    void reply.header('referrer-policy', 'same-origin').header('x-frame-options', 'DENY');
   });
 }
 

@@ -28,7 +28,8 @@ export function table(head: readonly string[], rows: readonly (readonly Cell[])[
 }
 
 const STYLE = `
-:root{color-scheme:light dark;--line:#8884;--soft:#888}
+:root{color-scheme:light dark;--line:#8884;--soft:#5f5f5f}
+@media(prefers-color-scheme:dark){:root{--soft:#a8a8a8}}
 body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;padding:0 1.5rem;max-width:90rem}
 h1{font-size:1.25rem;overflow-wrap:anywhere}h2{font-size:1rem;margin-top:2rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
@@ -40,8 +41,8 @@ button{font:inherit;padding:.25rem .9rem}`;
 export function page(title: string, parts: readonly string[]): string {
   const home = title === 'Homing' ? '' : `<p>${link('/admin', 'All nodes and workers').html}</p>`;
   return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta http-equiv="refresh" content="10"><title>${escapeHtml(title)}</title><style>${STYLE}</style></head>
-<body>${home}<h1>${escapeHtml(title)}</h1>${parts.join('')}</body></html>`;
+<title>${escapeHtml(title)}</title><style>${STYLE}</style></head>
+<body><main>${home}<h1>${escapeHtml(title)}</h1>${parts.join('')}</main></body></html>`;
 }
 
 export function age(ms: number): string {

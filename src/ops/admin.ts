@@ -70,6 +70,13 @@ export function createAdmin(ports: { readonly census: Census; readonly bus: Even
     next === undefined ? '' : `<p>${link(`${path}?cursor=${next}`, 'next page').html}</p>`;
 
   return async (app) => {
+    // What the button of a page sends: nothing, in the form of a form.
+    app.addContentTypeParser(
+      'application/x-www-form-urlencoded',
+      { parseAs: 'string', bodyLimit: 1_024 },
+      (_request, _body, done) => done(null, undefined),
+    );
+
     app.get('/admin', async (request, reply) => {
       const [nodes, workers] = await Promise.all([census.nodes(), census.workers()]);
       return answer(request.headers.accept, reply, { nodes, workers }, () =>
@@ -183,15 +190,21 @@ export function createAdmin(ports: { readonly census: Census; readonly bus: Even
     });
 
     /** Asks the process to stop as SIGTERM does. The answer says that it was asked, not that it is over. */
-    const drain = (pattern: RegExp, what: string) => async (id: string, reply: Reply) => {
+    const drain = (pattern: RegExp, what: string) => async (id: string, accept: string | undefined, reply: Reply) => {
       if (!pattern.test(id)) return missing(reply, what);
       await bus.ask(id as NodeId | WorkerId, JSON.stringify({ v: 1, type: 'drain' }));
+      // The button of a page: back to where its end shows.
+      if (accept?.includes('text/html')) return reply.code(303).header('location', '/admin').send('');
       return reply.code(202).send({ asked: id });
     };
     const drainNode = drain(NODE_ID, 'node');
     const drainWorker = drain(WORKER_ID, 'worker');
-    app.post<{ Params: { id: string } }>('/admin/nodes/:id/drain', (r, reply) => drainNode(r.params.id, reply));
-    app.post<{ Params: { id: string } }>('/admin/workers/:id/drain', (r, reply) => drainWorker(r.params.id, reply));
+    app.post<{ Params: { id: string } }>('/admin/nodes/:id/drain', (r, reply) =>
+      drainNode(r.params.id, r.headers.accept, reply),
+    );
+    app.post<{ Params: { id: string } }>('/admin/workers/:id/drain', (r, reply) =>
+      drainWorker(r.params.id, r.headers.accept, reply),
+    );
   };
 }
 

@@ -243,7 +243,7 @@ describe('answers', () => {
         expect(headers.get('content-security-policy'), path).toContain("frame-ancestors 'none'");
         expect(headers.get('x-content-type-options'), path).toBe('nosniff');
         expect(headers.get('x-frame-options'), path).toBe('DENY');
-        expect(headers.get('referrer-policy'), path).toBe('no-referrer');
+        expect(headers.get('referrer-policy'), path).toBe(path === '/admin' ? 'same-origin' : 'no-referrer');
         expect(headers.get('cross-origin-resource-policy'), path).toBe('same-origin');
         expect(headers.get('cache-control'), path).toBe('no-store');
         expect(headers.get('set-cookie'), path).toBeNull();
