@@ -1,15 +1,20 @@
 /** The doors of a node: who is counted, who is held back, what every answer carries, and what is noted of each act. */
-import { request } from 'node:http';
-import { connect, type Socket } from 'node:net';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
+import { createServer, request } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { AuditLine } from '../../src/domain/audit.js';
 import type { RateLimits } from '../../src/domain/rates.js';
 import { countedAs } from '../../src/gateway/addresses.js';
 import type { GatewayOptions } from '../../src/gateway/options.js';
+import { openAudit } from '../../src/ops/audit.js';
 import { createRates } from '../../src/redis/rates.js';
 import { startTestNode, type TestNode } from '../support/node.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
-import { createStores, type Stores } from '../support/stores.js';
+import { createStores, type Stores, silentLog } from '../support/stores.js';
 import { createTab, dial, type Json, openTab } from '../support/tab.js';
 import { makeToken } from '../support/tokens.js';
 import { until, within } from '../support/wait.js';
@@ -152,6 +157,23 @@ describe('attempts', () => {
     expect(countedAs('::ffff:192.0.2.1')).toBe('192.0.2.1');
     expect(countedAs('::1')).toBe('0:0:0:0::/64');
     expect(countedAs(undefined)).toBe('unknown');
+  });
+});
+
+describe('public keys', () => {
+  test('[IS1] that can not be had let nobody in, and say by every door to come back', async () => {
+    const issuer = createServer((_request, response) => response.destroy()).listen(0, '127.0.0.1');
+    await once(issuer, 'listening');
+    const { port } = issuer.address() as AddressInfo;
+    await using at = await node({}, { jwtSecrets: [], jwksUrl: `http://127.0.0.1:${port}/keys` });
+    const answer = await ask(at, 'GET', '/v1/commands/x', ann);
+    expect([answer.headers.get('retry-after'), await refusal(answer)]).toMatchObject([
+      '2',
+      { status: 503, code: 'KEYS_UNAVAILABLE', retryable: true },
+    ]);
+    expect(await refusal(await ask(at, 'GET', '/v1/commands/x', undefined))).toMatchObject({ code: 'UNAUTHENTICATED' });
+    await expect(dial(at.url, { token: ann })).rejects.toMatchObject({ status: 503 });
+    issuer.close();
   });
 });
 
@@ -386,5 +408,33 @@ describe('the audit', () => {
     expect(submitted).toMatchObject({ commandId: id, sessionId: tab.sessionId });
     expect(at.lines.findLast(({ what, result }) => what === 'submit' && result === 'ok')?.commandId).toMatch(/^cmd_/);
     for (const text of hidden) expect(JSON.stringify(at.lines)).not.toContain(text);
+  });
+});
+
+describe('the audit log', () => {
+  test('[IS4] is a file for its owner alone that is added to, or stdout; one that can not be written stops nobody', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'homing-audit-'));
+    const told: unknown[] = [];
+    const log = { ...silentLog, error: (fields: object) => void told.push(fields) };
+    const file = join(folder, 'audit.jsonl');
+    for (const result of ['ok', 'FORBIDDEN']) {
+      const audit = openAudit(file, { nodeId: 'node_x' }, log, () => 0);
+      audit.note({ what: 'kill', principal: 'ann', commandId: undefined, result });
+      audit.close();
+      // After the end nothing is written any more.
+      audit.note({ what: 'late', result });
+    }
+    expect((await stat(file)).mode & 0o777).toBe(0o600);
+    expect((await readFile(file, 'utf8')).split('\n')).toEqual([
+      '{"time":"1970-01-01T00:00:00.000Z","nodeId":"node_x","what":"kill","principal":"ann","result":"ok"}',
+      '{"time":"1970-01-01T00:00:00.000Z","nodeId":"node_x","what":"kill","principal":"ann","result":"FORBIDDEN"}',
+      '',
+    ]);
+    expect(() => openAudit(join(folder, 'none', 'x'), {}, log, Date.now)).toThrow('ENOENT');
+    const full = openAudit('/dev/full', {}, log, () => 0);
+    for (let i = 0; i < 3; i += 1) full.note({ what: 'submit', result: 'ok' });
+    full.close();
+    expect(told).toHaveLength(1);
+    await rm(folder, { recursive: true });
   });
 });

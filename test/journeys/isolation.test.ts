@@ -1,5 +1,8 @@
 /** Nothing of one tenant, principal or conversation is reachable with another's token, by any door. */
 import { randomBytes } from 'node:crypto';
+import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { expectComplete, expectNothing, expectOnly } from '../support/expect-tab.js';
@@ -10,6 +13,8 @@ import { makeToken, unsignedToken } from '../support/tokens.js';
 describe('isolation', () => {
   let cluster: Cluster;
   let stage: Stage;
+  /** Where each node writes down who did what. */
+  let auditFolder: string;
   /** Ann's tab and a running command of hers. */
   let ann: Tab;
   let secretCommand: string;
@@ -19,7 +24,12 @@ describe('isolation', () => {
 
   beforeAll(async () => {
     stage = await createStage();
-    cluster = await startCluster({ nodes: 2, workers: 1 });
+    auditFolder = await mkdtemp(join(tmpdir(), 'homing-audit-'));
+    cluster = await startCluster({
+      nodes: 2,
+      workers: 1,
+      nodeEnv: (index) => ({ HOMING_AUDIT_FILE: join(auditFolder, `node-${index}.jsonl`) }),
+    });
     ann = await cluster.tab(0, { name: 'ann', conversation: 'shared' });
     bob = await cluster.tab(0, { name: 'bob', conversation: 'shared', sub: 'bob' });
     elsewhere = await cluster.tab(1, {
@@ -33,6 +43,7 @@ describe('isolation', () => {
   afterAll(async () => {
     await cluster?.[Symbol.asyncDispose]();
     await stage?.[Symbol.asyncDispose]();
+    await rm(auditFolder, { recursive: true, force: true });
   });
 
   const flip = (id: string) => id.slice(0, -26) + [...id.slice(-26)].reverse().join('');
@@ -263,5 +274,37 @@ describe('isolation', () => {
     expectNothing(bob);
     expectNothing(elsewhere);
     for (const node of [0, 1]) expect(await cluster.metric(node, 'homing_misdelivered_total')).toBe(0);
+  });
+
+  it('[IS4] each node wrote down who did what and how it ended, for its operators alone, and no secret', async () => {
+    const files = [0, 1].map((index) => join(auditFolder, `node-${index}.jsonl`));
+    for (const file of files) expect((await stat(file)).mode & 0o777).toBe(0o600);
+    const text = (await Promise.all(files.map((file) => readFile(file, 'utf8')))).join('');
+    const lines = text
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    for (const line of lines)
+      expect(line).toMatchObject({
+        time: expect.any(String),
+        nodeId: expect.stringMatching(/^node_/),
+        what: expect.any(String),
+        result: expect.any(String),
+      });
+    const said = new Set(lines.map(({ what, principal = '-', result }) => `${what} ${principal} ${result}`));
+    for (const act of [
+      'attach ann ok',
+      'submit ann ok',
+      'kill bob UNKNOWN_COMMAND',
+      'submit ann ORIGIN_UNKNOWN',
+      'attach bob RESUME_DENIED',
+      'submit backend ok',
+    ]) {
+      expect([...said]).toContain(act);
+    }
+    expect(
+      lines.find(({ what, principal, result }) => what === 'submit' && principal === 'backend' && result === 'ok'),
+    ).toMatchObject({ for: 'ann' });
+    for (const hidden of [ann.resumeToken, cluster.token(), 'the secret']) expect(text).not.toContain(hidden);
   });
 });
