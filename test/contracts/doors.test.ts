@@ -5,6 +5,7 @@ import { createServer, request } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { generateKeyPair, SignJWT } from 'jose';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { AuditLine } from '../../src/domain/audit.js';
 import type { RateLimits } from '../../src/domain/rates.js';
@@ -166,13 +167,20 @@ describe('public keys', () => {
     await once(issuer, 'listening');
     const { port } = issuer.address() as AddressInfo;
     await using at = await node({}, { jwtSecrets: [], jwksUrl: `http://127.0.0.1:${port}/keys` });
-    const answer = await ask(at, 'GET', '/v1/commands/x', ann);
+    const { privateKey } = await generateKeyPair('ES256');
+    const token = await new SignJWT({ sub: 'ann' })
+      .setProtectedHeader({ alg: 'ES256' })
+      .setExpirationTime('1m')
+      .sign(privateKey);
+    const answer = await ask(at, 'GET', '/v1/commands/x', token);
     expect([answer.headers.get('retry-after'), await refusal(answer)]).toMatchObject([
       '2',
       { status: 503, code: 'KEYS_UNAVAILABLE', retryable: true },
     ]);
     expect(await refusal(await ask(at, 'GET', '/v1/commands/x', undefined))).toMatchObject({ code: 'UNAUTHENTICATED' });
-    await expect(dial(at.url, { token: ann })).rejects.toMatchObject({ status: 503 });
+    await expect(dial(at.url, { token })).rejects.toMatchObject({ status: 503 });
+    // One that is not of its kind is refused all the same.
+    expect((await refusal(await ask(at, 'GET', '/v1/commands/x', ann))).code).toBe('UNAUTHENTICATED');
     issuer.close();
   });
 });
