@@ -33,6 +33,8 @@ export interface ClusterOptions {
   /** Settings of one process, by its index; for example its own HOMING_REDIS_URL, through a proxy. */
   readonly nodeEnv?: (index: number) => Env;
   readonly workerEnv?: (index: number) => Env;
+  /** Folder of another build that this process is of, by its index; undefined: of this one. */
+  readonly build?: (role: 'gateway' | 'worker', index: number) => string | undefined;
 }
 
 /** One process of the cluster. */
@@ -135,7 +137,9 @@ export async function startCluster(options: ClusterOptions = {}) {
     ...own,
   });
 
-  function createHandle(role: 'gateway' | 'worker', own: Env | undefined) {
+  function createHandle(role: 'gateway' | 'worker', index: number, own: Env | undefined) {
+    const build = options.build?.(role, index);
+    const program = build === undefined ? main : join(build, 'dist/cli/main.js');
     let child: ChildProcess | undefined;
     let log = '';
     let ready: Ready = { url: '', opsUrl: '', id: '' };
@@ -175,7 +179,7 @@ export async function startCluster(options: ClusterOptions = {}) {
       async restart() {
         await handle.kill();
         log = '';
-        const started = spawn(process.execPath, [main, role], {
+        const started = spawn(process.execPath, [program, role], {
           stdio: ['ignore', 'pipe', 'pipe'],
           env: settings(own),
         });
@@ -207,8 +211,8 @@ export async function startCluster(options: ClusterOptions = {}) {
 
   const nodes: NodeHandle[] = [];
   const workers: Handle[] = [];
-  for (let i = 0; i < (options.nodes ?? 1); i += 1) nodes.push(createHandle('gateway', options.nodeEnv?.(i)));
-  for (let i = 0; i < (options.workers ?? 1); i += 1) workers.push(createHandle('worker', options.workerEnv?.(i)));
+  for (let i = 0; i < (options.nodes ?? 1); i += 1) nodes.push(createHandle('gateway', i, options.nodeEnv?.(i)));
+  for (let i = 0; i < (options.workers ?? 1); i += 1) workers.push(createHandle('worker', i, options.workerEnv?.(i)));
 
   const tabs: Tab[] = [];
   const cluster = {
