@@ -44,7 +44,19 @@ beforeAll(async () => {
     nodes: 2,
     workers: 1,
     redis: { url: urlOf('homing-node') },
-    env: { HOMING_PREFIX: PREFIX },
+    // With every limit that is counted in Redis, none of which is met.
+    env: {
+      HOMING_PREFIX: PREFIX,
+      HOMING_MAX_SESSIONS: '1000',
+      HOMING_MAX_QUEUED: '1000',
+      HOMING_MAX_QUEUED_PER_SESSION: '1000',
+      HOMING_MAX_RETAINED_BYTES: '100000000',
+      HOMING_MAX_RUNNING: '1000',
+      HOMING_MAX_RUNS_PER_SEC: '1000',
+      HOMING_MAX_RUNS_PER_SEC_PER_PRINCIPAL: '1000',
+      HOMING_MAX_WRITES_PER_SEC_PER_PRINCIPAL: '1000',
+      HOMING_MAX_KILLS_PER_SEC_PER_PRINCIPAL: '1000',
+    },
     workerEnv: () => ({ HOMING_REDIS_URL: urlOf('homing-worker') }),
   });
 });
@@ -83,6 +95,9 @@ describe('with a user for each role', () => {
       expect((await ops(path)).status, path).toBe(200);
     }
     await expect.poll(() => cluster.metric(0, 'homing_redis_up'), { timeout: 10_000 }).toBe(1);
+    // The limits were counted.
+    const counted = ['sessions', 'queued', 'logs', 'bytes'].map((what) => `${PREFIX}:{tenant:default}:${what}`);
+    await expect.poll(() => admin.exists(...counted), { timeout: 5_000 }).toBe(counted.length);
     expect(await refused()).toEqual([]);
   });
 
