@@ -13,9 +13,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 
-/** Made in one go; one run of mkfifo costs about 2 ms. */
-const BATCH = 8;
-const REFILL_BELOW = 4;
+/** Made in one go: a run of mkfifo costs about 2 ms, and a command has up to three pipes. */
+const BATCH = 24;
+const REFILL_BELOW = 8;
 const MKFIFO_TIMEOUT_MS = 10_000;
 
 export interface Pipe {

@@ -195,7 +195,7 @@ async function launch(
   const { pipes, stdin, pty } = channels;
   const { spec, place, cwd, mark } = request;
   const { child, exited } = standing?.standby ?? (await spawnNew(request, program, words, channels));
-  await standing?.standby.tell(standing.script);
+  standing?.standby.tell(standing.script);
   const report = readReportOf(child);
   const fault = await report.first;
   if (fault !== undefined) return { fault };

@@ -6,8 +6,7 @@
  * Measured: from the wish to the program 9 to 20 ms without, about 2 ms with one.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, writeSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
+import type { Writable } from 'node:stream';
 import type { Exit } from '../domain/outcome.js';
 import { SHELL } from './containment-room.js';
 import { closePipe, type Pipe, type PipePool } from './pipes.js';
@@ -22,26 +21,23 @@ export interface Standby {
   readonly ready: boolean;
   /** From here on the pipes are the caller's. */
   take(): void;
-  /** What it is to do, once. @throws Error when it does not take it */
-  tell(script: string): Promise<void>;
+  /** What it is to do, once. */
+  tell(script: string): void;
   /** Lets go of what was not taken. It ends with its room. Idempotent. */
   close(): void;
 }
-
-const POLL_MS = 1;
-const TOLD_WITHIN_MS = 5_000;
 
 /** @param enter of the room, and everything after it that needs the worker's rights */
 export async function standIn(enter: readonly string[], pool: PipePool): Promise<Standby> {
   const pipes: Pipe[] = [];
   try {
-    const [out, err, control] = [await pool.take(), await pool.take(), await pool.takeInput()];
-    pipes.push(out, err, control);
+    const [out, err] = [await pool.take(), await pool.take()];
+    pipes.push(out, err);
     const [file = '', ...args] = [...enter, SHELL];
     const child = spawn(file, args, {
       cwd: '/',
       env: {},
-      stdio: [control.readFd, out.writeFd, err.writeFd, 'ignore', 'pipe'],
+      stdio: ['pipe', out.writeFd, err.writeFd, 'ignore', 'pipe'],
       detached: true,
     });
     const exited = new Promise<Exit>((resolve) => {
@@ -52,22 +48,19 @@ export async function standIn(enter: readonly string[], pool: PipePool): Promise
       // Stays: a later error, as of a failed kill, must not end the worker.
       child.on('error', reject);
     });
-    child.stdio[REPORT_FD]?.on('error', () => {}); // Its end is told by `exit`.
-    closeSync(control.readFd);
-    return standingShell(child, exited, out, err, control.writeFd);
+    // Their ends are told by `exit`.
+    child.stdin?.on('error', () => {});
+    child.stdio[REPORT_FD]?.on('error', () => {});
+    return standingShell(child, exited, out, err);
   } catch (error) {
     pipes.forEach(closePipe);
     throw error;
   }
 }
 
-function standingShell(child: ChildProcess, exited: Promise<Exit>, out: Pipe, err: Pipe, controlFd: number): Standby {
+function standingShell(child: ChildProcess, exited: Promise<Exit>, out: Pipe, err: Pipe): Standby {
+  const control = child.stdin as Writable;
   let state: 'standing' | 'taken' | 'over' = 'standing';
-  let told = false;
-  const endControl = () => {
-    if (!told) closeSync(controlFd);
-    told = true;
-  };
   return {
     child,
     exited,
@@ -79,32 +72,13 @@ function standingShell(child: ChildProcess, exited: Promise<Exit>, out: Pipe, er
     take() {
       state = 'taken';
     },
-    async tell(script) {
-      try {
-        await writeAll(controlFd, Buffer.from(script));
-      } finally {
-        endControl();
-      }
-    },
+    tell: (script) => void control.end(script),
     close() {
       if (state !== 'standing') return;
       state = 'over';
-      endControl();
+      control.destroy();
       closePipe(out);
       closePipe(err);
     },
   };
-}
-
-/** A pipe takes 64 KiB at once, less on a host that has very many of them. */
-async function writeAll(fd: number, bytes: Uint8Array): Promise<void> {
-  const deadlineMs = performance.now() + TOLD_WITHIN_MS;
-  for (let at = 0; at < bytes.length; ) {
-    try {
-      at += writeSync(fd, bytes, at);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN' || performance.now() > deadlineMs) throw error;
-      await sleep(POLL_MS);
-    }
-  }
 }
