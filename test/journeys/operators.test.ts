@@ -1,7 +1,6 @@
 /** What operators see and may do, on real processes: figures, pages, the board, and draining. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Cluster, startCluster } from '../support/cluster.js';
-import { startPrometheus } from '../support/prometheus.js';
 
 let cluster: Cluster;
 const METRICS = 'operators-metrics-token';
@@ -146,25 +145,6 @@ describe('the ops address', () => {
         Number(/homing_retained_bytes (\d+)/.exec(await text())?.[1] ?? 0),
       );
     await expect.poll(retained, { timeout: 10_000 }).toBeGreaterThan(1_000);
-  });
-
-  it('an alert fires: commands wait in a pool that no worker serves, as every node sees it', async () => {
-    const tab = await cluster.tab(0, { token: cluster.token({ pools: ['gpu'] }), conversation: 'alerts' });
-    await tab.run({ argv: ['true'], pool: 'gpu' });
-    await using prometheus = await startPrometheus({
-      targets: cluster.nodes.map(({ opsUrl }) => opsUrl),
-      token: METRICS,
-      // The minute that it must hold is not waited for.
-      rules: (text) => text.replaceAll(/for: \d+[ms]/g, 'for: 1s'),
-    });
-    const found = async () =>
-      (await prometheus.alerts()).find(
-        ({ state, labels }) => state === 'firing' && labels.alertname === 'HomingNoWorkerForPool',
-      );
-    await expect.poll(found, { timeout: 20_000 }).toBeDefined();
-    const alert = await found();
-    expect(alert?.labels).toMatchObject({ pool: 'gpu', severity: 'page' });
-    expect(alert?.annotations.summary).toBe('1 commands wait in pool gpu, and no worker serves it');
   });
 
   it('[SE6] drains a node and a worker on request: both end by themselves with status 0', async () => {

@@ -17,7 +17,8 @@ export interface FiredAlert {
 }
 
 export async function startPrometheus(options: {
-  readonly targets: readonly string[];
+  /** Addresses, by the name of their job. */
+  readonly jobs: Readonly<Record<string, readonly string[]>>;
   readonly token: string;
   rules(text: string): string;
 }): Promise<AsyncDisposable & { alerts(): Promise<readonly FiredAlert[]> }> {
@@ -26,13 +27,11 @@ export async function startPrometheus(options: {
   const settings = {
     global: { scrape_interval: '500ms', evaluation_interval: '500ms' },
     rule_files: ['alerts.yml'],
-    scrape_configs: [
-      {
-        job_name: 'homing-gateway',
-        authorization: { credentials: options.token },
-        static_configs: [{ targets: options.targets.map((url) => new URL(url).host) }],
-      },
-    ],
+    scrape_configs: Object.entries(options.jobs).map(([name, urls]) => ({
+      job_name: name,
+      authorization: { credentials: options.token },
+      static_configs: [{ targets: urls.map((url) => new URL(url).host) }],
+    })),
   };
   await writeFile(join(folder, 'prometheus.yml'), JSON.stringify(settings));
   await writeFile(join(folder, 'alerts.yml'), options.rules(await readFile(RULES, 'utf8')));
