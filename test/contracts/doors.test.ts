@@ -304,6 +304,16 @@ describe('answers', () => {
     expect(await status(at.url, { ...upgrade, host: 'evil.example', authorization: `Bearer ${ann}` })).toBe(403);
   });
 
+  test('[IS1] neither address is listened on beyond loopback without a token of its own', async () => {
+    await expect(node({}, { jwtSecrets: [], host: '0.0.0.0' })).rejects.toThrow('HOMING_JWT_SECRET');
+    await expect(node({}, { opsHost: '0.0.0.0' })).rejects.toThrow('HOMING_ADMIN_TOKEN');
+    await using public_ = await node(
+      {},
+      { host: '0.0.0.0', opsHost: '0.0.0.0', metricsToken: 'a-metrics-token-of-16' },
+    );
+    expect(public_.url).toContain('0.0.0.0');
+  });
+
   test('a body or a header beyond its limit is refused', async () => {
     await using at = await node();
     const large = await ask(at, 'POST', '/v1/commands', ann, {
