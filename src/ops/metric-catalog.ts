@@ -28,7 +28,7 @@ export const METRICS = {
   homing_sessions_attached: gauge('Sessions attached to this node'),
   homing_event_streams: gauge('Open server-sent event streams'),
   homing_delivery_seconds: seconds(
-    "From the moment a worker read output to the write to its owner's socket, of the first live entry of each write; by two clocks",
+    "From the moment a worker read output to the write to its owner's socket, of live entries, a sample of 100 a second of each connection at most; by two clocks",
   ),
   homing_outbox_bytes: gauge('Bytes that wait for all sockets of this node'),
   homing_outbox_largest_bytes: gauge('Bytes that wait for the socket with the most of them'),
