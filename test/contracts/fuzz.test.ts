@@ -208,6 +208,42 @@ describe('records', () => {
     },
   );
 
+  /** The log is read by owners, viewers, pages and streams; what is broken in it is theirs alone to miss. */
+  const LOG_DAMAGE: readonly (readonly [what: string, damage: (key: string) => Promise<unknown>])[] = [
+    ['is of another type', replaceBy],
+    ['is gone', (key) => stores.redis.del(key)],
+    ['has an entry without fields', (key) => stores.redis.xadd(key, '2-0', 'x', 'y')],
+  ];
+  it.each(LOG_DAMAGE)(
+    '[V1] of a command whose log %s cost that log: the tab comes back, and hears all others',
+    async (what, damage) => {
+      const { tab, bad, good } = await scene(`damaged log ${what}`.replaceAll(' ', '-'));
+      await using _tab = tab;
+      const broken = await claimToWrite(stores, bad);
+      await broken.print('first');
+      await tab.shows(bad, 'first');
+      await damage(stores.keys.first(bad));
+      await stores.redis.hset(stores.keys.command(bad), 'head', 2);
+      for (const method of ['command.log', 'command.attach'])
+        await tab.rpc(method, { commandId: bad }).catch(() => undefined);
+      for (const path of ['log?format=text', 'log?format=jsonl']) {
+        const answer = await fetch(`${node.url}/v1/commands/${bad}/${path}`, {
+          headers: { authorization: `Bearer ${ann}` },
+        });
+        await answer.text().catch(() => undefined);
+      }
+      await tab.drop();
+      await tab.resume(node.url);
+      const writer = await claimToWrite(stores, good);
+      await writer.print('still here');
+      await tab.shows(good, 'still here');
+      await writer.end();
+      await tab.ended(good);
+      expect(tab.socket.ws.readyState).toBe(1);
+      expect((await fetch(`${node.opsUrl}/livez`)).status).toBe(200);
+    },
+  );
+
   it('[V1] that can not be read hold up neither the reconciler, nor an audit, nor a look at other claims', async () => {
     const stored = await openStored(stores);
     const told: string[] = [];
