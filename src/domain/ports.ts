@@ -171,9 +171,12 @@ export type TurnAnswer = {
   readonly turns: readonly Turn[];
 };
 
+/** A spec as it is stored; `trace`: W3C traceparent of the submit, while traces are on. */
+export type StoredSpec = CommandSpec & { readonly trace?: string };
+
 export interface SubmitRequest extends Place {
   readonly commandId: CommandId;
-  readonly spec: CommandSpec;
+  readonly spec: StoredSpec;
   /** SHA-256, hex, over the canonical spec and origin: what makes two submits the same. */
   readonly specHash: string;
   readonly origin: SubmitOrigin;
@@ -217,7 +220,7 @@ export type ClaimResult =
   | {
       readonly type: 'claimed';
       readonly place: Place;
-      readonly spec: CommandSpec;
+      readonly spec: StoredSpec;
       readonly originSessionId: SessionId | null;
       readonly originClosed: boolean;
       readonly ownerSessionId: SessionId | null;

@@ -176,7 +176,8 @@ async function submit(ports: SubmitPorts, request: Submission, trace: string | u
   const result = await commands.submit({
     ...place,
     commandId,
-    spec,
+    // Also of what is started later than now, or by a job that is added anew.
+    spec: trace === undefined ? spec : { ...spec, trace },
     specHash: specHashOf({ ...spec, secrets: sealed?.fingerprint }, origin),
     origin,
     ...(sealed === undefined ? {} : { sealedSecrets: sealed.text }),

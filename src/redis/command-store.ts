@@ -19,6 +19,7 @@ import type {
   Relief,
   ResizeResult,
   StdinPage,
+  StoredSpec,
   SubmitRequest,
   SubmitResult,
   Turn,
@@ -277,7 +278,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       return {
         type: 'claimed',
         place: { tag: tagOf(commandId), tenant, conversation, principal },
-        spec: JSON.parse(spec) as CommandSpec,
+        spec: JSON.parse(spec) as StoredSpec,
         originSessionId: origin === '' ? null : origin,
         originClosed: originClosed === 1,
         ownerSessionId: owner === '' ? null : owner,

@@ -56,7 +56,7 @@ export async function runCommand(
 
   const waitedMs = claim.startedAt - claim.createdAt - (claim.spec.delayMs ?? 0);
   ports.meter.observe('homing_command_wait_seconds', Math.max(0, waitedMs) / 1_000);
-  const span = beginSpans(ports, options, commandId, claim, trace);
+  const span = beginSpans(ports, options, commandId, claim, trace ?? claim.spec.trace);
   const run = openRun(ports, options, control, commandId, claimId, token, claim, span);
   let published: PublishEnd = 'closed';
   try {

@@ -13,6 +13,7 @@ beforeAll(async () => {
     env: {
       OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
       OTEL_BSP_SCHEDULE_DELAY: '100',
+      HOMING_MAX_RUNNING_PER_SESSION: '1',
       OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test',
     },
   });
@@ -64,6 +65,23 @@ describe('a command that was submitted at one node, run by a worker and delivere
     }
     // Nothing of what was run is in a span.
     expect(JSON.stringify(mine())).not.toMatch(/traced; exit|echo/);
+  });
+
+  it('[CO11] is one trace also where its job is added later than it was submitted', async () => {
+    const tab = await cluster.tab(0, { conversation: 'later' });
+    const traceId = '5bf92f3577b34da6a3ce929d0e0e4737';
+    const first = await tab.run({ argv: ['sleep', '0.3'] });
+    const { json } = await cluster.http('POST', '/v1/commands', {
+      headers: { traceparent: `00-${traceId}-00f067aa0ba902b7-01` },
+      body: { conversation: 'later', originSessionId: tab.sessionId, argv: ['true'] },
+    });
+    expect(json).toMatchObject({ held: 'session' });
+    await tab.ended(first);
+    await tab.ended(json.commandId);
+    const names = () => collector.spans.filter((span) => span.traceId === traceId).map(({ name }) => name);
+    await expect
+      .poll(() => [...new Set(names())].sort(), { timeout: 10_000 })
+      .toEqual(['homing deliver', 'homing queue', 'homing run', 'homing submit']);
   });
 
   it('[OW2] is found in every log by its id, from the submit to the reason of its end and the tab that got it', async () => {
