@@ -393,6 +393,12 @@ describe('the audit', () => {
     await ask(at, 'POST', '/v1/commands', backend, { conversation: 'audit', principal: 'ann', argv: ['true'] });
     await ask(at, 'POST', '/v1/commands', 'nonsense', { conversation: 'audit', argv: ['true'] });
     await tab.rpc('command.adopt', { commandId: id });
+    const other = await tab.run({ argv: ['cat'], pty: { cols: 80, rows: 24 } });
+    await tab.rpc('command.resize', { commandId: other, cols: 9, rows: 9 });
+    await tab.rpc('command.kill', { commandId: other });
+    await tab.rpc('session.refresh', { token: ann });
+    await tab.drop();
+    await tab.resume(at.url);
     await tab.close();
     for (const token of [adminToken, 'wrong']) {
       const headers = { authorization: `Bearer ${token}` };
@@ -412,6 +418,11 @@ describe('the audit', () => {
       'submit backend for ann ok',
       'submit - UNAUTHENTICATED',
       'adopt ann ok',
+      'submit ann ok',
+      'resize ann ok',
+      'kill ann ok',
+      'refresh ann ok',
+      'attach ann ok',
       'close ann ok',
       'drain admin 404',
       'drain - UNAUTHENTICATED',
