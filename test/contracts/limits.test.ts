@@ -194,7 +194,7 @@ describe.each(DEPLOYMENTS)('limits on $name', ({ start }) => {
   it('[CO11] let a delayed command take no place before its time, and then its turn', async () => {
     await using line = await openLine(redis.url, { session: 1 });
     const tab = await openTab(line.stores);
-    const later = await line.run({ tab }, { delayMs: 150 });
+    const later = await line.run({ tab }, { delayMs: 500 });
     const now = await line.run({ tab });
     expect([later.held, now.held]).toEqual(['delayed', undefined]);
     expect(await line.turns.ask(later.commandId)).toMatchObject({ ready: false, waitMs: expect.any(Number) });
