@@ -36,6 +36,8 @@ const RETRY_LAST_MS = 1_000;
 /** A member that hangs costs this much before the next is asked. */
 const SLOTS_REFRESH_MS = 1_000;
 const LOG_INTERVAL_MS = 1_000;
+/** A server that loads its data is asked again so soon; its own guess of the time left is often ten times too long. */
+const LOADING_RETRY_MS = 250;
 const LEAST_MAJOR_VERSION = 7;
 
 /** The caller closes it with `disconnect()`. */
@@ -94,6 +96,7 @@ function commonOptions(role: RedisRole): RedisOptions {
     connectTimeout: CONNECT_TIMEOUT_MS,
     connectionName: `homing-${role}`,
     keepAlive: 10_000,
+    maxLoadingRetryTime: LOADING_RETRY_MS,
   };
   switch (role) {
     case 'commands':

@@ -53,6 +53,10 @@ export function createOutput(
   let flushedAtMs = Number.NEGATIVE_INFINITY;
   let timer: NodeJS.Timeout | undefined;
   let idleTimer: NodeJS.Timeout | undefined;
+  let tellEnd: () => void = () => {};
+  const ended = new Promise<void>((resolve) => {
+    tellEnd = resolve;
+  });
 
   const streams: Stream[] = sources.map((source) => {
     const stream: Stream = {
@@ -64,12 +68,14 @@ export function createOutput(
         (bytes) => take(stream, bytes),
         () => {
           stream.ended = true;
+          if (allEnded()) tellEnd();
         },
       ),
       ended: false,
     };
     return stream;
   });
+  const allEnded = () => streams.every(({ ended }) => ended);
 
   function take(stream: Stream, bytes: Uint8Array): void {
     if (closed) return;
@@ -117,8 +123,9 @@ export function createOutput(
       const quietMs = hasPipes ? idleMs : Math.min(idleMs, TERMINAL_IDLE_MS);
       const deadlineMs = performance.now() + maxMs;
       const quietSince = performance.now();
-      while (!streams.every((stream) => stream.ended) && performance.now() < deadlineMs) {
-        await sleep(LOOK_EVERY_MS);
+      while (!allEnded() && performance.now() < deadlineMs) {
+        // Mostly the pipe ends with its program, and nobody waits for the next look.
+        await Promise.race([ended, sleep(LOOK_EVERY_MS)]);
         // Timers run before reads: after a busy turn the pipe may be full although nothing was read for long.
         await nextTurn();
         if (performance.now() - Math.max(lastByteAtMs, quietSince) >= quietMs) return;
