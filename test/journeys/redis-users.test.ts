@@ -1,33 +1,16 @@
 /** Homing with the users of `deploy/redis-users.acl` on a real Redis: everything works, and nothing that they must not do. */
-import { createHash, randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
+import { randomBytes } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Cluster, runHoming, startCluster } from '../support/cluster.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
+import { ROLES, type Role, redisUsers } from '../support/redis-users.js';
 
-const ROLES = ['homing-node', 'homing-worker', 'homing-doctor'] as const;
-type Role = (typeof ROLES)[number];
 const passwords = Object.fromEntries(ROLES.map((role) => [role, randomBytes(16).toString('hex')]));
 const ADMIN = randomBytes(16).toString('hex');
 const PREFIX = 'acl';
 
-/** The lines of the file, with passwords and another prefix. */
-const users = readFileSync(fileURLToPath(new URL('../../deploy/redis-users.acl', import.meta.url)), 'utf8')
-  .split('\n')
-  .filter((line) => line.startsWith('user '))
-  .map((line) => {
-    const role = line.split(' ')[1] as Role;
-    const hash = createHash('sha256')
-      .update(passwords[role] ?? '')
-      .digest('hex');
-    return line
-      .replace(/#0{63}\d/, `#${hash}`)
-      .replaceAll('~h:', `~${PREFIX}:`)
-      .replaceAll('{h:', `{${PREFIX}:`)
-      .replaceAll('&h:', `&${PREFIX}:`);
-  });
+const users = redisUsers(PREFIX, (role) => passwords[role] ?? '');
 
 let redis: TestRedis;
 let cluster: Cluster;
