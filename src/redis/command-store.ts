@@ -29,6 +29,7 @@ import type {
 } from '../domain/ports.js';
 import { AppError } from '../errors.js';
 import {
+  ENTRY_LETTER,
   type EndReason,
   type EntryLetter,
   type Outcome,
@@ -155,13 +156,14 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
     const [, headSeq, ackedSeq, ended, cursorOffset, ...flat] = answer;
     const entries: StoredEntry[] = [];
     for (let i = 0; i < flat.length; i += 5) {
-      entries.push({
+      const entry: StoredEntry = {
         letter: flat[i] as EntryLetter,
         fromSeq: flat[i + 1] as number,
         seq: flat[i + 2] as number,
         endOffset: flat[i + 3] as number,
         text: flat[i + 4] as string,
-      });
+      };
+      entries.push(isWhole(entry) ? entry : lostEntry(commandId, entry, log));
     }
     return {
       type: 'page',
@@ -183,8 +185,8 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       for (const [, fields] of stream) {
         if (tail.length >= LIMITS.tailChars) break;
         if (fields[1] !== 'o') continue;
-        const { params } = parseEntryText(fields[9] ?? '{}');
-        tail = String(params.data ?? '') + tail;
+        const entry = readable(() => parseEntryText(fields[9] ?? '{}'), log);
+        tail = String(entry?.params.data ?? '') + tail;
       }
     }
     return tail.slice(-LIMITS.tailChars);
@@ -535,6 +537,17 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       return dueInMs === 0 ? { type: 'expired' } : { type: 'refused', dueInMs };
     },
   };
+}
+
+/** Entries are passed on unread; one that was cut short would break the frame it is in, and with it all others there. */
+const isWhole = ({ text }: StoredEntry): boolean => text.startsWith('{') && text.endsWith('}');
+
+/** What is told in place of an entry that can not be read. */
+function lostEntry(commandId: CommandId, entry: StoredEntry, log: Pick<Log, 'error'> | undefined): StoredEntry {
+  const { fromSeq, seq } = entry;
+  log?.error({ commandId, seq }, 'an entry of a log is damaged, and told as lost');
+  const gap = { type: 'gap', commandId, seq, ts: Date.now(), fromSeq, toSeq: seq, reason: 'redis_lost' } as const;
+  return { ...entry, letter: ENTRY_LETTER.gap, text: serializeEntry(gap) };
 }
 
 /** Pairs of id and what holds it; see scripts/_turns.lua. */

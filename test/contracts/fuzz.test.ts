@@ -212,6 +212,10 @@ describe('records', () => {
   const LOG_DAMAGE: readonly (readonly [what: string, damage: (key: string) => Promise<unknown>])[] = [
     ['is of another type', replaceBy],
     ['is gone', (key) => stores.redis.del(key)],
+    [
+      'has an entry that was cut short',
+      (key) => stores.redis.xadd(key, '2-0', 'k', 'o', 'f', '2', 'b', '9', 'n', '4', 'j', '{"params":'),
+    ],
     ['has an entry without fields', (key) => stores.redis.xadd(key, '2-0', 'x', 'y')],
   ];
   it.each(LOG_DAMAGE)(
@@ -239,6 +243,14 @@ describe('records', () => {
       await tab.shows(good, 'still here');
       await writer.end();
       await tab.ended(good);
+      if (what.includes('cut short')) {
+        // Told as what it is.
+        const gap = await tab.waitFor(
+          'the gap',
+          ({ method, params }) => method === 'command.gap' && params.view !== true,
+        );
+        expect(gap.params).toMatchObject({ commandId: bad, fromSeq: 2, toSeq: 2, reason: 'redis_lost' });
+      }
       expect(tab.socket.ws.readyState).toBe(1);
       expect((await fetch(`${node.opsUrl}/livez`)).status).toBe(200);
     },
