@@ -22,13 +22,13 @@ beforeAll(async () => {
 afterAll(() => redis[Symbol.asyncDispose]());
 
 const fences = readdirSync(SCRIPTS)
-  // Histories lose no data, so nobody says anything again in them, and have no limits: those twins are in test/contracts.
-  .filter((file) => !file.startsWith('restore-') && file !== '_turns.lua')
+  // Histories lose no data, so nobody says anything again in them, have no limits and one version: those twins are in test/contracts.
+  .filter((file) => !file.startsWith('restore-') && file !== '_turns.lua' && file !== 'quota.lua')
   .flatMap((file) =>
     readFileSync(new URL(file, SCRIPTS), 'utf8')
       .split('\n')
       .flatMap((line, index) =>
-        line.includes('-- fence:') && !line.includes('-- fence: turn')
+        line.includes('-- fence:') && !/-- fence: (turn|version)$/.test(line)
           ? [{ file, index, name: line.split('-- fence:')[1]?.trim() }]
           : [],
       ),
