@@ -5,9 +5,12 @@ import { join } from 'node:path';
 import { ROOT } from './harness.mjs';
 import echo from './row-echo.mjs';
 import entries from './row-entries.mjs';
+import flood from './row-flood.mjs';
+import idle from './row-idle.mjs';
+import { cost, latency } from './row-paced.mjs';
 import start from './row-start.mjs';
 
-const rows = [entries, echo, start];
+const rows = [entries, cost, latency, flood, echo, idle, start];
 const wanted = process.argv.slice(2).filter((word) => !word.startsWith('-'));
 const pairs = Number(process.argv.find((word) => word.startsWith('--pairs='))?.slice('--pairs='.length) ?? 5);
 const chosen = wanted.length === 0 ? rows : rows.filter((row) => wanted.some((id) => row.id.startsWith(id)));

@@ -1,0 +1,80 @@
+/** Row 4: one command prints as fast as it can for one tab that reads: MB/s at the tab with limits lifted. */
+import { once } from 'node:events';
+import { WebSocket } from 'ws';
+import { alternate, cpuMs, createScope, openTab, ratios, startHoming, startPart, startRedis } from './harness.mjs';
+
+const BYTES = 512 * 1024 * 1024;
+const MESSAGE_BYTES = 64 * 1024;
+
+async function ours() {
+  const scope = createScope();
+  try {
+    const redis = await startRedis(scope);
+    const lifted = {
+      HOMING_OUTPUT_BYTES_PER_SEC: String(8 * 1024 ** 3),
+      HOMING_LOG_LAST_BYTES: String(64 * 1024 ** 2),
+    };
+    const homing = await startHoming(scope, { redis, nodes: 1, workers: 1, env: lifted });
+    const tab = await openTab(homing.nodes[0], await homing.token(), {});
+    scope.defer(() => tab.close());
+    let got = 0;
+    const over = new Promise((resolve) => {
+      tab.on((method, params) => {
+        if (method === 'command.output') got += params.data.length;
+        if (method === 'command.ended') resolve(params.outcome);
+      });
+    });
+    const pids = [homing.nodes[0].pid, homing.workers[0].pid, redis.pid];
+    const before = pids.map(cpuMs);
+    const startedMs = performance.now();
+    await tab.rpc('command.run', { argv: ['/bin/sh', '-c', `yes ${'x'.repeat(62)} | head -c ${BYTES}`] });
+    await over;
+    const seconds = (performance.now() - startedMs) / 1_000;
+    const cpu = pids.map((pid, n) => Math.round(cpuMs(pid) - before[n]));
+    return {
+      perSecond: got / 1e6 / seconds,
+      share: got / BYTES,
+      cpuMs: { node: cpu[0], worker: cpu[1], redis: cpu[2] },
+    };
+  } finally {
+    await scope.close();
+  }
+}
+
+async function bareRelay() {
+  const scope = createScope();
+  try {
+    const redis = await startRedis(scope);
+    const relay = await startPart(scope, 'relay.mjs', { REDIS_URL: redis.url });
+    const publisher = await startPart(scope, 'relay-publisher.mjs', { REDIS_URL: redis.url });
+    const channel = '{t}:c';
+    const socket = new WebSocket(`${relay.ready.url}/?channel=${channel}`, { perMessageDeflate: false });
+    scope.defer(() => socket.terminate());
+    await once(socket, 'message');
+    let got = 0;
+    const all = new Promise((resolve) => {
+      socket.on('message', (data) => {
+        got += data.length;
+        if (got >= BYTES) resolve();
+      });
+    });
+    const startedMs = performance.now();
+    publisher.child.send({ channels: [channel], total: BYTES / MESSAGE_BYTES, bytes: MESSAGE_BYTES, window: 64 });
+    await all;
+    return { perSecond: got / 1e6 / ((performance.now() - startedMs) / 1_000) };
+  } finally {
+    await scope.close();
+  }
+}
+
+export default {
+  id: '4',
+  title: 'one command printing 512 MB for one tab, limits lifted: MB/s of output at the tab',
+  goal: 'at least 0.6 x bare relay with 64 KiB messages',
+  async run(pairs) {
+    const figures = await alternate(pairs, { homing: ours, relay: bareRelay });
+    const perSecond = (name) => figures[name].map((figure) => figure.perSecond);
+    const ratio = ratios(perSecond('homing'), perSecond('relay'));
+    return { figures, ratio, reached: ratio.median >= 0.6 };
+  },
+};
