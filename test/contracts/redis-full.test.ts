@@ -24,7 +24,7 @@ import {
 import { until } from '../support/wait.js';
 
 /** What makes data grow without need; everything else must work in a full Redis. */
-const REFUSED_WHEN_FULL = ['open', 'submit', 'claim', 'append', 'write', 'count-notice'];
+const REFUSED_WHEN_FULL = ['open', 'submit', 'claim', 'append', 'write', 'count-notice', 'note-gap'];
 const READS = ['check', 'read-log'];
 
 let redis: TestRedis;
