@@ -1,8 +1,12 @@
 /** Nothing of one tenant, principal or conversation is reachable with another's token, by any door. */
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { expectComplete, expectNothing, expectOnly } from '../support/expect-tab.js';
@@ -15,6 +19,8 @@ describe('isolation', () => {
   let stage: Stage;
   /** Where each node writes down who did what. */
   let auditFolder: string;
+  /** Signs tokens with a key of its own, beside the secret of the cluster. */
+  let issuer: Awaited<ReturnType<typeof startIssuer>>;
   /** Ann's tab and a running command of hers. */
   let ann: Tab;
   let secretCommand: string;
@@ -25,10 +31,14 @@ describe('isolation', () => {
   beforeAll(async () => {
     stage = await createStage();
     auditFolder = await mkdtemp(join(tmpdir(), 'homing-audit-'));
+    issuer = await startIssuer();
     cluster = await startCluster({
       nodes: 2,
       workers: 1,
-      nodeEnv: (index) => ({ HOMING_AUDIT_FILE: join(auditFolder, `node-${index}.jsonl`) }),
+      nodeEnv: (index) => ({
+        HOMING_AUDIT_FILE: join(auditFolder, `node-${index}.jsonl`),
+        HOMING_JWKS_URL: issuer.url,
+      }),
     });
     ann = await cluster.tab(0, { name: 'ann', conversation: 'shared' });
     bob = await cluster.tab(0, { name: 'bob', conversation: 'shared', sub: 'bob' });
@@ -43,6 +53,7 @@ describe('isolation', () => {
   afterAll(async () => {
     await cluster?.[Symbol.asyncDispose]();
     await stage?.[Symbol.asyncDispose]();
+    await issuer?.close();
     await rm(auditFolder, { recursive: true, force: true });
   });
 
@@ -221,6 +232,21 @@ describe('isolation', () => {
     expect((await fetch(url)).status).toBe(401);
   });
 
+  it('[IS1] a token of an issuer whose public keys the nodes fetch opens what it says, and one of a stranger nothing', async () => {
+    const token = await issuer.token({ sub: 'ann', scope: 'read run', conversations: ['shared'] });
+    expect((await cluster.http('GET', `/v1/commands/${secretCommand}`, { token })).status).toBe(200);
+    await using tab = createTab({ token, conversation: 'shared' });
+    await tab.open(cluster.node(1).url);
+    await expect(tab.rpc('command.kill', { commandId: secretCommand })).rejects.toMatchObject({ code: 'FORBIDDEN' });
+    await tab.close();
+    const stranger = await startIssuer();
+    const forged = await stranger.token({ sub: 'ann', scope: 'read run' });
+    await stranger.close();
+    expect((await cluster.http('GET', `/v1/commands/${secretCommand}`, { token: forged })).json.code).toBe(
+      'UNAUTHENTICATED',
+    );
+  });
+
   it('[IS1] scopes and conversations of a token are kept at every door', async () => {
     const reader = createTab({ token: cluster.token({ scope: 'read' }), conversation: 'shared' });
     await using _reader = reader;
@@ -308,3 +334,20 @@ describe('isolation', () => {
     for (const hidden of [ann.resumeToken, cluster.token(), 'the secret']) expect(text).not.toContain(hidden);
   });
 });
+
+/** Publishes one key, and signs with it. */
+async function startIssuer() {
+  const { publicKey, privateKey } = await generateKeyPair('ES256', { extractable: true });
+  const key = { ...(await exportJWK(publicKey)), alg: 'ES256', use: 'sig', kid: 'one' };
+  const server = createServer((_request, response) => response.end(JSON.stringify({ keys: [key] }))).listen(
+    0,
+    '127.0.0.1',
+  );
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/keys`,
+    token: (claims: Record<string, unknown>) =>
+      new SignJWT(claims).setProtectedHeader({ alg: 'ES256', kid: 'one' }).setExpirationTime('1h').sign(privateKey),
+    close: () => new Promise((resolve) => server.close(resolve)),
+  };
+}
