@@ -1,12 +1,29 @@
 import { defineConfig } from 'vitest/config';
 
-/** Three files at a time: each journey runs a cluster of real processes, and much of a test is waiting; two cores are what we promise to need. */
+/**
+ * `npm test` is the heart of it in three minutes: all rules that need no process, every contract with Redis, and the journeys of who
+ * owns what, delivery, faults and failover. This is what `npm run test:all` and CI try beside it: browsers, the programs' manners, documents
+ * as they are written, packaging, operations, and the edges of running programs.
+ */
+const WIDE = [
+  'test/browser/**',
+  'test/contracts/{bus-trouble,cli,cli-input,cli-inside,cli-manners,client-output,clock-steps,containment}.test.ts',
+  'test/contracts/{doctor,embedded-server,independent-clients,inspect,server-fetch,worker-input,worker-output}.test.ts',
+  'test/journeys/{alerts,containment,docs,examples,following,guides,limits,operators,queue-trouble}.test.ts',
+  'test/journeys/{readme,redis-users,rolling,slow-readers,topology,webhooks}.test.ts',
+];
+/** Minutes each; each guard has a quicker twin in test/contracts/fences. `npm run test:long` runs these. */
+const LONG = ['test/long/**'];
+
+/** Three files at a time: each journey runs a cluster of real processes, and much of a test is waiting. Two cores are what we promise to need. */
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
-    // Minutes long, and each guard has a quicker twin in test/contracts/fences: `npm run test:long` runs these.
-    exclude:
-      process.env.HOMING_TEST_LONG === undefined ? ['**/node_modules/**', 'test/long/**'] : ['**/node_modules/**'],
+    exclude: [
+      '**/node_modules/**',
+      ...(process.env.HOMING_TEST_LONG === undefined ? LONG : []),
+      ...(process.env.HOMING_TEST_PART === 'core' ? WIDE : []),
+    ],
     pool: 'forks',
     maxWorkers: 3,
     testTimeout: 30_000,

@@ -83,7 +83,7 @@ describe('the README', { timeout: RUN_LIMIT_MS + 5_000 }, () => {
     expect(test.trim()).toBe('npm ci && npm test');
     const ci = readFileSync(join(ROOT, '.ci/run'), 'utf8');
     expect(ci).toMatch(/^npm ci\b/m);
-    expect(ci).toMatch(/^npm test\b/m);
+    expect(ci).toMatch(/^export HOMING_TEST_PART=all\nnpm test\b/m);
   });
 
   it('[OW1] two terminals on one conversation each print their own', async () => {
