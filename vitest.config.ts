@@ -29,7 +29,7 @@ export default defineConfig({
     testTimeout: 30_000,
     hookTimeout: 30_000,
     teardownTimeout: 5_000,
-    globalSetup: ['test/support/server.ts'],
+    globalSetup: ['test/support/server.ts', 'test/support/npx.ts'],
     setupFiles: ['test/support/no-leaks.ts'],
   },
 });
