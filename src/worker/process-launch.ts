@@ -103,11 +103,13 @@ export function toldOf({ argv, env, cwd, limits = [], stdinPath, merged }: ToldR
     `${step}=limits`,
     ...limits.map((limit) => `${limit} 2>/dev/null || exit 1`),
     `${step}=exec`,
+    // Before the word goes: its name is forgotten then.
+    `exec ${SCRIPT_FD}<${quote(stdinPath ?? '/dev/null')} || exit 1`,
     ...(merged ? ['exec 2>&1'] : []),
     `echo go >&${REPORT_FD}`,
     'unset PWD OLDPWD',
     ...(plain.length === 0 ? [] : [`export${pairs(plain)} 2>/dev/null`]),
-    `exec ${words.map(quote).join(' ')} 0<${quote(stdinPath ?? '/dev/null')} ${REPORT_FD}>&-`,
+    `exec ${words.map(quote).join(' ')} 0<&${SCRIPT_FD} ${SCRIPT_FD}<&- ${REPORT_FD}>&-`,
     '',
   ].join('\n');
   return script.includes('\0') || Buffer.byteLength(script) > MAX_TOLD_BYTES ? undefined : script;
