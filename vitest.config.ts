@@ -7,8 +7,9 @@ import { defineConfig } from 'vitest/config';
  */
 const WIDE = [
   'test/browser/**',
-  'test/contracts/{bus-trouble,cli,cli-input,cli-inside,cli-manners,client-output,clock-steps,containment}.test.ts',
-  'test/contracts/{doctor,embedded-server,independent-clients,inspect,server-fetch,worker-input,worker-output}.test.ts',
+  'test/contracts/{bus-trouble,cli,cli-input,cli-inside,cli-manners,client,client-output,clock-steps,containment}.test.ts',
+  'test/contracts/{cors,doctor,embedded-server,independent-clients,inherited,inspect,limits,server-fetch}.test.ts',
+  'test/contracts/{worker-input,worker-output,worker-secrets,worker-watch}.test.ts',
   'test/journeys/{alerts,containment,docs,examples,following,guides,limits,operators,queue-trouble}.test.ts',
   'test/journeys/{readme,redis-users,rolling,slow-readers,topology,webhooks}.test.ts',
 ];
