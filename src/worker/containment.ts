@@ -64,6 +64,7 @@ export interface ContainmentOptions {
 
 /** Made ahead, so that a command does not wait for its room. */
 const WARM_ROOMS = 2;
+const REFILL_AFTER_MS = 15;
 const USUAL_FOLDERS = '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin';
 
 /** Probes the host and ends what dead workers left on it. @throws AppError CONTAINMENT_UNAVAILABLE with a sentence */
@@ -244,19 +245,26 @@ function createRooms(recipe: RoomRecipe, env: Readonly<Record<string, string>>, 
     }
   }
 
+  let timer: NodeJS.Timeout | undefined;
+  /** Starting a process stops everything else for a few milliseconds: not now, while a command waits for its start. */
+  function refillSoon(): void {
+    timer ??= setTimeout(() => {
+      timer = undefined;
+      refill();
+    }, REFILL_AFTER_MS);
+    timer.unref();
+  }
+
   refill();
   return {
     async take(): Promise<ReadyRoom> {
       const ready = warm.shift();
-      if (ready === undefined)
-        return makeRoom(recipe, { env })
-          .then((room) => ({ room }))
-          .finally(refill);
-      refill();
-      return ready;
+      refillSoon();
+      return ready ?? { room: await makeRoom(recipe, { env }) };
     },
     close() {
       closed = true;
+      clearTimeout(timer);
       for (const ready of warm.splice(0)) end(ready);
       pipes.close();
     },

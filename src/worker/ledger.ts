@@ -28,6 +28,10 @@ export interface LedgerOptions {
 }
 
 const HOUR_MS = 3_600_000;
+const LOOK_AROUND_MS = 60_000;
+/** Clocks of processes on one host hardly differ, but one may sleep between looking at it and writing. */
+const AROUND_TURN_MS = 120_000;
+const BLOCK_BYTES = 16_384;
 const MAX_STARTS = 100_000;
 const NAME = /^starts-(\d+)\.log$/;
 
@@ -52,13 +56,28 @@ export async function openLedger({ folder, keepMs, nowMs }: LedgerOptions): Prom
   /** How far each file was read. */
   const offsets = new Map<string, number>();
   let current: { readonly name: string; readonly file: FileHandle } | undefined;
+  let lookedAroundMs = Number.NEGATIVE_INFINITY;
   let waiting: Waiting[] = [];
   let writing: Promise<void> | undefined;
 
   const hour = () => Math.floor(nowMs() / HOUR_MS);
 
-  /** Takes in what others wrote since. Whole lines only: the rest is being written. */
+  /** Takes in what others wrote since, in the file of now; in all of them now and then, and around the turn of an hour. */
   async function catchUp(): Promise<void> {
+    if (current !== undefined && nowMs() - lookedAroundMs < LOOK_AROUND_MS && !nearTurn(nowMs())) {
+      takeIn(current.name, await readNew(current.file, offsets.get(current.name) ?? 0));
+    } else {
+      lookedAroundMs = nowMs();
+      await lookAround();
+    }
+    for (const commandId of starts.keys()) {
+      if (starts.size <= MAX_STARTS) break;
+      starts.delete(commandId);
+    }
+  }
+
+  /** Reads all files, and tidies away what is kept no longer. */
+  async function lookAround(): Promise<void> {
     const oldest = hour() - Math.ceil(keepMs / HOUR_MS);
     for (const name of (await readdir(folder)).sort()) {
       const of = NAME.exec(name)?.[1];
@@ -68,28 +87,33 @@ export async function openLedger({ folder, keepMs, nowMs }: LedgerOptions): Prom
         await rm(join(folder, name), { force: true });
         continue;
       }
-      const from = offsets.get(name) ?? 0;
-      const text = await readFrom(join(folder, name), from);
-      const whole = text.lastIndexOf('\n') + 1;
-      offsets.set(name, from + whole);
-      for (const line of text.slice(0, whole).split('\n')) {
-        const [commandId = ''] = line.split(' ');
-        if (commandId === '') continue;
-        const before = starts.get(commandId);
-        if (before === undefined) starts.set(commandId, { line, name, contested: false });
-        else if (before.name !== name) before.contested = true;
+      const file = await open(join(folder, name), 'r').catch(() => undefined);
+      if (file === undefined) continue; // Somebody else tidied it away.
+      try {
+        takeIn(name, await readNew(file, offsets.get(name) ?? 0));
+      } finally {
+        await file.close();
       }
     }
-    for (const commandId of starts.keys()) {
-      if (starts.size <= MAX_STARTS) break;
-      starts.delete(commandId);
+  }
+
+  /** Whole lines only: the rest is being written. */
+  function takeIn(name: string, text: string): void {
+    const whole = text.lastIndexOf('\n') + 1;
+    offsets.set(name, (offsets.get(name) ?? 0) + whole);
+    for (const line of text.slice(0, whole).split('\n')) {
+      const [commandId = ''] = line.split(' ');
+      if (commandId === '') continue;
+      const before = starts.get(commandId);
+      if (before === undefined) starts.set(commandId, { line, name, contested: false });
+      else if (before.name !== name) before.contested = true;
     }
   }
 
   async function fileOfNow(): Promise<FileHandle> {
     const name = `starts-${hour()}.log`;
     if (current?.name === name) return current.file;
-    const file = await open(join(folder, name), 'a', 0o600);
+    const file = await open(join(folder, name), 'a+', 0o600);
     await current?.file.close();
     current = { name, file };
     return file;
@@ -143,16 +167,18 @@ export async function openLedger({ folder, keepMs, nowMs }: LedgerOptions): Prom
   };
 }
 
-async function readFrom(path: string, offset: number): Promise<string> {
-  const file = await open(path, 'r').catch(() => undefined);
-  if (file === undefined) return ''; // Somebody else tidied it away.
-  try {
-    const { size } = await file.stat();
-    if (size <= offset) return '';
-    const bytes = Buffer.alloc(size - offset);
-    await file.read(bytes, 0, bytes.length, offset);
-    return bytes.toString('latin1');
-  } finally {
-    await file.close();
+const nearTurn = (nowMs: number): boolean => {
+  const sinceTurn = nowMs % HOUR_MS;
+  return sinceTurn < AROUND_TURN_MS || sinceTurn > HOUR_MS - AROUND_TURN_MS;
+};
+
+async function readNew(file: FileHandle, offset: number): Promise<string> {
+  let text = '';
+  const block = Buffer.allocUnsafe(BLOCK_BYTES);
+  for (let at = offset; ; ) {
+    const { bytesRead } = await file.read(block, 0, BLOCK_BYTES, at);
+    text += block.toString('latin1', 0, bytesRead);
+    at += bytesRead;
+    if (bytesRead < BLOCK_BYTES) return text;
   }
 }
