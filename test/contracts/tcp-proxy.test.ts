@@ -53,6 +53,7 @@ test('[CO9] a refused port fails calls at once and is forgotten soon after it op
   proxy.delayMs = 50;
   const startedMs = performance.now();
   await redis.ping();
-  expect(performance.now() - startedMs).toBeGreaterThanOrEqual(99);
+  // Once each way; a timer may fire a millisecond early.
+  expect(performance.now() - startedMs).toBeGreaterThanOrEqual(95);
   redis.disconnect();
 });
