@@ -12,10 +12,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { Redis } from 'ioredis';
 import { WebSocket } from 'ws';
 
 export const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const MAIN = join(ROOT, 'dist/cli/main.js');
+/** `--small` sees whether rows work, with a tenth of everything; its figures mean nothing and are not kept. */
+export const SMALL = process.argv.includes('--small');
+export const sized = (count) => (SMALL ? Math.ceil(count / 10) : count);
 
 export async function freePort() {
   const server = createServer().listen(0, '127.0.0.1');
@@ -203,8 +207,50 @@ export async function alternate(pairs, runs) {
   return figures;
 }
 
+/** Does `each` for 0 … count - 1, `atOnce` at a time. @returns what they gave, in order */
+export async function many(count, atOnce, each) {
+  const results = new Array(count);
+  let next = 0;
+  const lane = async () => {
+    while (next < count) {
+      const n = next;
+      next += 1;
+      results[n] = await each(n);
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(atOnce, count) }, lane));
+  return results;
+}
+
+export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** A connection to ask Redis itself: its memory, and calls by name since it began. */
+export function askRedis(scope, url) {
+  const redis = new Redis(url);
+  scope.defer(() => redis.disconnect());
+  return {
+    redis,
+    usedBytes: async () => Number(/used_memory:(\d+)/.exec(await redis.info('memory'))[1]),
+    /** What clients asked for, without what scripts called inside. */
+    async calls() {
+      const said = await redis.info('commandstats');
+      return Object.fromEntries(
+        [...said.matchAll(/cmdstat_(\S+?):calls=(\d+)/g)].map(([, name, n]) => [name, Number(n)]),
+      );
+    },
+  };
+}
+
+/** How a figure is written in the table: three digits that count, no more. */
+export function short(value) {
+  if (Math.abs(value) >= 100) return Math.round(value).toLocaleString('en');
+  return String(Number(value.toPrecision(Math.abs(value) < 1 ? 2 : 3)));
+}
+export const spread = ({ median: middle, low, high }) => `${short(middle)} (${short(low)}–${short(high)})`;
+/** Median and spread of figures that have no yardstick. */
+export const range = (values) => ({ median: median(values), low: Math.min(...values), high: Math.max(...values) });
+
 /** Ratio of each pair, its median and its spread. */
 export function ratios(ours, theirs) {
-  const each = ours.map((value, index) => value / theirs[index]);
-  return { median: median(each), low: Math.min(...each), high: Math.max(...each) };
+  return range(ours.map((value, index) => value / theirs[index]));
 }

@@ -2,9 +2,21 @@
 import { once } from 'node:events';
 import { Redis } from 'ioredis';
 import { WebSocket } from 'ws';
-import { alternate, cpuMs, createScope, openTab, ratios, startHoming, startPart, startRedis } from './harness.mjs';
+import {
+  alternate,
+  cpuMs,
+  createScope,
+  openTab,
+  range,
+  ratios,
+  sized,
+  spread,
+  startHoming,
+  startPart,
+  startRedis,
+} from './harness.mjs';
 
-const BYTES = 512 * 1024 * 1024;
+const BYTES = sized(512) * 1024 * 1024;
 const MESSAGE_BYTES = 64 * 1024;
 
 async function ours() {
@@ -75,11 +87,17 @@ async function bareRelay() {
 export default {
   id: '4',
   title: 'one command printing 512 MB for one tab, limits lifted: MB/s of output at the tab',
-  goal: 'at least 0.6 x bare relay with 64 KiB messages',
+  pairs: 2,
   async run(pairs) {
     const figures = await alternate(pairs, { homing: ours, relay: bareRelay });
     const perSecond = (name) => figures[name].map((figure) => figure.perSecond);
     const ratio = ratios(perSecond('homing'), perSecond('relay'));
-    return { figures, ratio, reached: ratio.median >= 0.6 };
+    const verdict = {
+      work: 'one command printing 512 MB for one tab, limits lifted, MB/s at the tab',
+      goal: '≥ 0.6 × bare relay with 64 KiB messages',
+      measured: `${spread(ratio)} ×; ${spread(range(perSecond('homing')))} MB/s`,
+      reached: ratio.median >= 0.6,
+    };
+    return { figures, ratio, verdicts: [verdict] };
   },
 };

@@ -1,67 +1,71 @@
-/** Row 6: what a node needs for an attached tab that does nothing. */
-import { once } from 'node:events';
-import { WebSocket } from 'ws';
-import { alternate, createScope, openTab, ratios, rssBytes, startHoming, startPart, startRedis } from './harness.mjs';
+/** Row 6: what a node needs for an attached tab that does nothing, and how that grows with their number. */
+import { bullmqRelay, homing, relay, socketios } from './contenders.mjs';
+import {
+  alternate,
+  createScope,
+  many,
+  median,
+  pause,
+  range,
+  rssBytes,
+  short,
+  sized,
+  spread,
+  startRedis,
+} from './harness.mjs';
 
-const TABS = 5_000;
+const TABS = sized(5_000);
+const STEPS = 5;
 const AT_ONCE = 50;
 const WARM = 200;
 const LIMIT_KB = 14;
+const SETTLE_MS = 2_000;
 
-const settle = () => new Promise((resolve) => setTimeout(resolve, 3_000));
-
-/** @param open makes one connection @returns kB for each after the first, which also pay for what is made once */
-async function each(pid, open) {
-  const many = async (from, to) => {
-    for (let n = from; n < to; n += AT_ONCE) {
-      await Promise.all(Array.from({ length: Math.min(AT_ONCE, to - n) }, (_, i) => open(n + i)));
+/** @returns kB for each after the first, which also pay for what is made once; and what all took after each step */
+const run = (contender) => async () => {
+  const scope = createScope();
+  try {
+    const { pid, open } = await contender.start(scope, await startRedis(scope));
+    const nothing = () => {};
+    await many(WARM, AT_ONCE, (n) => open(n, nothing));
+    await pause(SETTLE_MS);
+    const before = rssBytes(pid);
+    const curve = [];
+    for (let step = 0; step < STEPS; step += 1) {
+      const from = WARM + (step * TABS) / STEPS;
+      await many(TABS / STEPS, AT_ONCE, (n) => open(from + n, nothing));
+      if (step === STEPS - 1) await pause(SETTLE_MS);
+      curve.push({ tabs: ((step + 1) * TABS) / STEPS, mb: (rssBytes(pid) - before) / 1e6 });
     }
-  };
-  await many(0, WARM);
-  await settle();
-  const before = rssBytes(pid);
-  await many(WARM, WARM + TABS);
-  await settle();
-  return (rssBytes(pid) - before) / TABS / 1_000;
-}
-
-async function ours() {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    const homing = await startHoming(scope, { redis, nodes: 1, env: { HOMING_GRACE_MS: '600000' } });
-    const token = await homing.token();
-    return await each(homing.nodes[0].pid, async (n) => {
-      const tab = await openTab(homing.nodes[0], token, { conversation: `c${n % 1_000}` });
-      scope.defer(() => tab.close());
-    });
+    return { kB: (rssBytes(pid) - before) / TABS / 1_000, curve };
   } finally {
     await scope.close();
   }
-}
-
-async function bareRelay() {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    const relay = await startPart(scope, 'relay.mjs', { REDIS_URL: redis.url });
-    return await each(relay.pid, async (n) => {
-      const socket = new WebSocket(`${relay.ready.url}/?channel={t${n}}:c`, { perMessageDeflate: false });
-      scope.defer(() => socket.terminate());
-      await once(socket, 'message');
-    });
-  } finally {
-    await scope.close();
-  }
-}
+};
 
 export default {
   id: '6',
   title: 'memory of a node for an idle tab, 5,000 tabs: kB',
-  goal: `at most ${LIMIT_KB} kB`,
+  pairs: 1,
   async run(pairs) {
-    const figures = await alternate(Math.min(pairs, 2), { homing: ours, relay: bareRelay });
-    const ratio = ratios(figures.homing, figures.relay);
-    return { figures, ratio, reached: Math.max(...figures.homing) <= LIMIT_KB };
+    const all = {
+      homing: homing({ idle: true, env: { HOMING_GRACE_MS: '600000' } }),
+      relay,
+      ...socketios,
+      bullmqRelay,
+    };
+    const figures = await alternate(
+      pairs,
+      Object.fromEntries(Object.entries(all).map(([name, contender]) => [name, run(contender)])),
+    );
+    const of = (name) => figures[name].map(({ kB }) => kB);
+    const said = (name) => short(median(of(name)));
+    const verdict = {
+      work: 'memory of a node for an idle tab, 5,000 tabs',
+      goal: `≤ ${LIMIT_KB} kB`,
+      measured: `${spread(range(of('homing')))} kB; bare relay ${said('relay')}, Socket.IO ${said('sioRedis')} (sharded adapter ${said('sioSharded')}, streams ${said('sioStreams')}), BullMQ Relay ${said('bullmqRelay')}`,
+      reached: median(of('homing')) <= LIMIT_KB,
+    };
+    return { figures, verdicts: [verdict] };
   },
 };

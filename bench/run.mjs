@@ -1,8 +1,14 @@
-/** `npm run bench [-- rows]`: measures, prints the table, writes bench/results.json. */
-import { writeFileSync } from 'node:fs';
-import { cpus, totalmem } from 'node:os';
+/**
+ * `npm run bench`: measures every row, prints the table, writes bench/results.json, the curves and the table of
+ * docs/performance.md. `npm run bench -- 1a 5 --pairs=3` measures single rows and keeps what is known of the others;
+ * `--small` tries them out with a tenth of everything and keeps nothing. `npm run bench -- docs` and `-- pictures` only write anew what is made from the results.
+ */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpus, loadavg, totalmem } from 'node:os';
 import { join } from 'node:path';
-import { ROOT } from './harness.mjs';
+import { writeTable } from './docs.mjs';
+import { ROOT, SMALL } from './harness.mjs';
+import backlog from './row-backlog.mjs';
 import echo from './row-echo.mjs';
 import entries from './row-entries.mjs';
 import flood from './row-flood.mjs';
@@ -10,26 +16,58 @@ import idle from './row-idle.mjs';
 import { cost, latency } from './row-paced.mjs';
 import start from './row-start.mjs';
 
-const rows = [entries, cost, latency, flood, echo, idle, start];
-const wanted = process.argv.slice(2).filter((word) => !word.startsWith('-'));
-const pairs = Number(process.argv.find((word) => word.startsWith('--pairs='))?.slice('--pairs='.length) ?? 5);
-const chosen = wanted.length === 0 ? rows : rows.filter((row) => wanted.some((id) => row.id.startsWith(id)));
-if (chosen.length === 0) throw new Error(`no such row; there are ${rows.map((row) => row.id).join(', ')}`);
+const FILE = join(ROOT, 'bench/results.json');
+const MADE = ['docs'];
+/** In order of the table. A row says itself how many pairs it needs when nobody asks for a number. */
+const rows = [entries, cost, latency, flood, echo, idle, start, backlog];
+
+const words = process.argv.slice(2).filter((word) => !word.startsWith('-'));
+const wanted = words.filter((word) => !MADE.includes(word));
+const unknown = wanted.filter((word) => !rows.some(({ id }) => isRow(id, word)));
+if (unknown.length > 0)
+  throw new Error(`no row ${unknown.join(', ')}; there are ${rows.map(({ id }) => id).join(', ')}`);
+const asked = Number(process.argv.find((word) => word.startsWith('--pairs='))?.slice('--pairs='.length) ?? 0);
+const alone = wanted.length > 0;
 
 const machine = `${cpus().length} cores (${cpus()[0]?.model ?? 'unknown'}), ${Math.round(totalmem() / 2 ** 30)} GiB, Node ${process.version}`;
-console.log(machine);
-const results = { machine, pairs, rows: {} };
-for (const row of chosen) {
-  console.log(`\n${row.id}  ${row.title}\n    goal: ${row.goal}`);
-  const result = await row.run(pairs);
-  results.rows[row.id] = { title: row.title, goal: row.goal, ...result };
-  for (const [name, figures] of Object.entries(result.figures))
-    console.log(`    ${name}: ${JSON.stringify(figures.map(round))}`);
-  console.log(`    ratio: ${JSON.stringify(round(result.ratio))}  ${result.reached ? 'reached' : 'NOT reached'}`);
+const results = existsSync(FILE) ? JSON.parse(readFileSync(FILE, 'utf8')) : { rows: {} };
+if (words.length === 0 || alone) await measure();
+if (!SMALL) writeTable(results, rows);
+
+/** `1` means 1a and 1b, `2` only 2. */
+function isRow(id, word) {
+  return id === word || id.replace(/[a-z]$/, '') === word;
 }
-writeFileSync(join(ROOT, 'bench/results.json'), `${JSON.stringify(results, null, 2)}\n`);
+
+async function measure() {
+  console.log(machine);
+  const beganMs = performance.now();
+  for (const row of rows) {
+    if (alone && !wanted.some((word) => isRow(row.id, word))) continue;
+    const pairs = asked || (SMALL ? 1 : row.pairs);
+    console.log(`\n${row.id}  ${row.title}`);
+    const load = loadavg()[0];
+    const rowBeganMs = performance.now();
+    const result = await row.run(pairs, { alone });
+    const seconds = Math.round((performance.now() - rowBeganMs) / 1_000);
+    const at = new Date().toISOString().slice(0, 16);
+    results.rows[row.id] = { title: row.title, machine, at, pairs, load, seconds, ...round(result) };
+    for (const [name, figures] of Object.entries(result.figures))
+      console.log(`    ${name}: ${JSON.stringify(round(figures))}`);
+    for (const { work, goal, measured, reached } of result.verdicts)
+      console.log(
+        `    ${work}\n        goal ${goal}: ${measured}: ${{ true: 'reached', false: 'NOT reached' }[reached] ?? 'stated'}`,
+      );
+    console.log(`    ${seconds} s, load before ${load.toFixed(1)}`);
+    // After each row: what was measured stays when a later one fails.
+    if (!SMALL) writeFileSync(FILE, `${JSON.stringify(results, null, 1)}\n`);
+  }
+  console.log(`\n${Math.round((performance.now() - beganMs) / 1_000)} s in all`);
+}
 
 function round(value) {
   if (typeof value === 'number') return Number(value.toPrecision(4));
+  if (Array.isArray(value)) return value.map(round);
+  if (typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, round(inner)]));
 }

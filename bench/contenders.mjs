@@ -1,0 +1,86 @@
+/**
+ * What carries entries from one publisher process through one node to tabs: Homing and the yardsticks, behind one face, for
+ * the rows that compare them. Each `start` gives `open()`, which attaches one tab, and `pid` of the node.
+ */
+import { once } from 'node:events';
+import { io } from 'socket.io-client';
+import { WebSocket } from 'ws';
+import { openTab, startHoming, startPart } from './harness.mjs';
+
+/** @param options.batch entries of one script call, as a worker makes them of output that comes fast */
+export const homing = ({ batch = 50, env = {}, idle = false } = {}) => ({
+  async start(scope, redis) {
+    const started = await startHoming(scope, { redis, nodes: 1, env });
+    const [node] = started.nodes;
+    const token = await started.token();
+    const tabs = [];
+    return {
+      pid: node.pid,
+      async open(n, onEntry) {
+        const tab = await openTab(node, token, { conversation: `c${n % 1_000}` });
+        scope.defer(() => tab.close());
+        if (idle) return;
+        tab.on((method) => method === 'command.output' && onEntry());
+        const { commandId } = await tab.rpc('command.run', { argv: ['true'] });
+        tabs.push({ commandId, owner: tab.session.sessionId });
+      },
+      async publisher() {
+        const publisher = await startPart(scope, 'publisher.mjs', { REDIS_URL: redis.url, PREFIX: started.prefix });
+        return (total, bytes) => publisher.child.send({ commands: tabs, total, bytes, batch });
+      },
+    };
+  },
+});
+
+/** Those that speak plain WebSocket and name a channel in the address. */
+const plain = (node, publisher, channelOf) => ({
+  async start(scope, redis) {
+    const part = await startPart(scope, node, { REDIS_URL: redis.url });
+    const channels = [];
+    return {
+      pid: part.pid,
+      async open(n, onEntry) {
+        const channel = channelOf(n);
+        const socket = new WebSocket(`${part.ready.url}/?channel=${channel}`, { perMessageDeflate: false });
+        scope.defer(() => socket.terminate());
+        await once(socket, 'message');
+        socket.on('message', onEntry);
+        channels.push(channel);
+      },
+      async publisher() {
+        const { child } = await startPart(scope, publisher, { REDIS_URL: redis.url, ROLE: 'publisher' });
+        return (total, bytes) => child.send({ channels, total, bytes });
+      },
+    };
+  },
+});
+
+export const relay = plain('relay.mjs', 'relay-publisher.mjs', (n) => `{t${n}}:c`);
+export const bullmqRelay = plain('bullmq-relay.mjs', 'bullmq-relay.mjs', (n) => `tabs.t${n}`);
+
+const socketio = (adapter) => ({
+  async start(scope, redis) {
+    const env = { REDIS_URL: redis.url, ADAPTER: adapter };
+    const part = await startPart(scope, 'socketio.mjs', env);
+    const addresses = [];
+    return {
+      pid: part.pid,
+      async open(_n, onEntry) {
+        const socket = io(part.ready.url, { transports: ['websocket'], forceNew: true, reconnection: false });
+        scope.defer(() => socket.disconnect());
+        socket.on('entry', onEntry);
+        await new Promise((resolve, reject) => socket.once('connect', resolve).once('connect_error', reject));
+        addresses.push(socket.id);
+      },
+      async publisher() {
+        const { child } = await startPart(scope, 'socketio.mjs', env);
+        return (total, bytes) => child.send({ addresses, total, bytes });
+      },
+    };
+  },
+});
+export const socketios = {
+  sioRedis: socketio('redis'),
+  sioSharded: socketio('sharded'),
+  sioStreams: socketio('streams'),
+};
