@@ -3,7 +3,6 @@
  * the rows that compare them. Each `start` gives `open()`, which attaches one tab, and `pid` of the node.
  */
 import { once } from 'node:events';
-import { io } from 'socket.io-client';
 import { WebSocket } from 'ws';
 import { openTab, startHoming, startPart } from './harness.mjs';
 
@@ -58,6 +57,23 @@ const plain = (node, publisher, channelOf) => ({
 export const relay = plain('relay.mjs', 'relay-publisher.mjs', (n) => `{t${n}}:c`);
 export const bullmqRelay = plain('bullmq-relay.mjs', 'bullmq-relay.mjs', (n) => `tabs.t${n}`);
 
+/**
+ * As much of a Socket.IO client as is needed, and no more work than the others' clients have: the handshake, pongs, events.
+ * @returns the socket's id
+ */
+function attach(socket, onEntry) {
+  return new Promise((resolve, reject) => {
+    socket.on('error', reject);
+    socket.on('message', (data) => {
+      const text = String(data);
+      if (text.startsWith('0')) socket.send('40');
+      else if (text === '2') socket.send('3');
+      else if (text.startsWith('40')) resolve(JSON.parse(text.slice(2)).sid);
+      else if (text.startsWith('42["entry"')) onEntry();
+    });
+  });
+}
+
 const socketio = (adapter) => ({
   async start(scope, redis) {
     const env = { REDIS_URL: redis.url, ADAPTER: adapter };
@@ -66,11 +82,11 @@ const socketio = (adapter) => ({
     return {
       pid: part.pid,
       async open(_n, onEntry) {
-        const socket = io(part.ready.url, { transports: ['websocket'], forceNew: true, reconnection: false });
-        scope.defer(() => socket.disconnect());
-        socket.on('entry', onEntry);
-        await new Promise((resolve, reject) => socket.once('connect', resolve).once('connect_error', reject));
-        addresses.push(socket.id);
+        const socket = new WebSocket(`${part.ready.url}/socket.io/?EIO=4&transport=websocket`, {
+          perMessageDeflate: false,
+        });
+        scope.defer(() => socket.terminate());
+        addresses.push(await attach(socket, onEntry));
       },
       async publisher() {
         const { child } = await startPart(scope, 'socketio.mjs', env);

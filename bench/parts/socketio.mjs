@@ -27,7 +27,7 @@ io.engine.on('connection', (socket) => {
   socket.request = null;
 });
 
-process.on('message', async ({ addresses, total, bytes, window = 500 }) => {
+process.on('message', async ({ addresses, total, bytes, window = 2_000 }) => {
   const text = 'x'.repeat(bytes);
   for (let n = 0; n < total; n += 1) {
     io.to(addresses[n % addresses.length]).emit('entry', text);
