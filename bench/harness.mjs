@@ -6,7 +6,7 @@
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -58,6 +58,41 @@ export async function startRedis(scope) {
   return { url: `redis://127.0.0.1:${port}`, pid: child.pid };
 }
 
+/** A Redis Cluster of masters alone, who are told of each other in their files instead of meeting. */
+export async function startCluster(scope, masters) {
+  const dir = mkdtempSync(join(tmpdir(), 'homing-bench-'));
+  scope.defer(() => rmSync(dir, { recursive: true, force: true }));
+  const members = [];
+  for (let n = 0; n < masters; n += 1)
+    members.push({ id: randomBytes(20).toString('hex'), port: await freePort(), bus: await freePort() });
+  const slot = (n) => Math.floor((16_384 * n) / masters);
+  const pids = [];
+  for (const [n, { port, bus }] of members.entries()) {
+    const own = join(dir, String(n));
+    mkdirSync(own);
+    const table = members.map(
+      (member, other) =>
+        `${member.id} 127.0.0.1:${member.port}@${member.bus} ${other === n ? 'myself,' : ''}master - 0 0 ${other + 1} connected ${slot(other)}-${slot(other + 1) - 1}`,
+    );
+    writeFileSync(join(own, 'nodes.conf'), `${table.join('\n')}\nvars currentEpoch ${masters} lastVoteEpoch 0\n`);
+    const options = ['--port', port, '--cluster-port', bus, '--dir', own, '--cluster-enabled', 'yes', '--save', ''];
+    const log = ['--appendonly', 'yes', '--appendfsync', 'everysec', '--maxmemory-policy', 'noeviction'];
+    const child = spawn('redis-server', [...options, ...log].map(String), { stdio: ['ignore', 'ignore', 'inherit'] });
+    scope.defer(async () => {
+      child.kill('SIGKILL');
+      await once(child, 'exit');
+    });
+    pids.push(child.pid);
+  }
+  for (const { port } of members) {
+    const asking = new Redis(port, '127.0.0.1', { retryStrategy: () => 50, maxRetriesPerRequest: null });
+    asking.on('error', () => {});
+    while (!(await asking.cluster('INFO')).includes('cluster_state:ok')) await pause(50);
+    asking.disconnect();
+  }
+  return { url: `redis-cluster://${members.map(({ port }) => `127.0.0.1:${port}`).join(',')}`, pids };
+}
+
 /** A Node process of the bench that says one JSON line when it is ready. */
 export async function startPart(scope, name, env) {
   const child = spawn(process.execPath, [join(ROOT, 'bench/parts', name)], {
@@ -94,6 +129,7 @@ export async function startHoming(scope, { redis, nodes = 1, workers = 0, env = 
   const start = async (role) => {
     const child = spawn(process.execPath, [MAIN, role], { env: settings, stdio: ['pipe', 'pipe', 'inherit'] });
     scope.defer(async () => {
+      if (child.signalCode !== null || child.exitCode !== null) return;
       child.kill('SIGKILL');
       await once(child, 'exit');
     });
@@ -101,7 +137,7 @@ export async function startHoming(scope, { redis, nodes = 1, workers = 0, env = 
       const event = line.startsWith('{') ? JSON.parse(line) : {};
       if (event.event === 'ready' || event.url !== undefined) {
         child.stdout.resume();
-        return { ...event, pid: child.pid };
+        return { ...event, pid: child.pid, kill: () => child.kill('SIGKILL') };
       }
     }
     throw new Error(`the ${role} ended before it was ready`);
