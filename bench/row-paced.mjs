@@ -21,9 +21,9 @@ import {
 
 const TABS = 40;
 const EACH_PER_SECOND = 50;
-const SECONDS = 8;
+const SECONDS = 5;
 /** Of the beginning, while programs and connections warm up. */
-const SKIPPED_SECONDS = 2;
+const SKIPPED_SECONDS = 1.5;
 const BYTES = 256;
 const nowSeconds = () => Number(process.hrtime.bigint()) / 1e9;
 
@@ -49,7 +49,7 @@ function collector() {
   };
 }
 
-async function ours(nodes) {
+async function ours(nodes, eachPerSecond = EACH_PER_SECOND) {
   const scope = createScope();
   try {
     const redis = await startRedis(scope);
@@ -72,7 +72,7 @@ async function ours(nodes) {
               if (method === 'command.output') all.take(params.data);
               if (method === 'command.ended') resolve();
             });
-            const argv = ['perl', '-e', PROGRAM, ...[EACH_PER_SECOND, SECONDS, BYTES].map(String)];
+            const argv = ['perl', '-e', PROGRAM, ...[eachPerSecond, SECONDS, BYTES].map(String)];
             tab.rpc('command.run', { argv }).catch(reject);
           }),
       ),
@@ -83,7 +83,7 @@ async function ours(nodes) {
   }
 }
 
-async function bareRelay(nodes) {
+async function bareRelay(nodes, eachPerSecond = EACH_PER_SECOND) {
   const scope = createScope();
   try {
     const redis = await startRedis(scope);
@@ -92,7 +92,7 @@ async function bareRelay(nodes) {
     const publisher = await startPart(scope, 'paced-publisher.mjs', { REDIS_URL: redis.url });
     const all = collector();
     const channels = [];
-    const wanted = TABS * EACH_PER_SECOND * SECONDS;
+    const wanted = TABS * eachPerSecond * SECONDS;
     let finish;
     const done = new Promise((resolve) => {
       finish = resolve;
@@ -108,13 +108,27 @@ async function bareRelay(nodes) {
       channels.push(channel);
     }
     const before = relays.map(({ pid }) => cpuMs(pid));
-    publisher.child.send({ channels, eachPerSecond: EACH_PER_SECOND, seconds: SECONDS, bytes: BYTES });
+    publisher.child.send({ channels, eachPerSecond, seconds: SECONDS, bytes: BYTES });
     await done;
     return all.figures(relays.reduce((sum, { pid }, n) => sum + cpuMs(pid) - before[n], 0));
   } finally {
     await scope.close();
   }
 }
+
+/** Between and beside what the goals name, measured once, for the curves. */
+const NODES_BETWEEN = [2, 4];
+const OTHER_RATES = [10, 25, 100];
+/** Of one run of the bench: what both rows need is measured once. */
+let withOneNode;
+
+async function curve(points, known, run) {
+  const measured = [...known];
+  for (const at of points) measured.push({ at, homing: await run.homing(at), relay: await run.relay(at) });
+  return measured.sort((a, b) => a.at - b.at);
+}
+/** The run in the middle of several, by one of its figures. */
+const middle = (list, name) => [...list].sort((a, b) => a[name] - b[name])[Math.floor(list.length / 2)];
 
 const field = (list, name) => list.map((figures) => figures[name]);
 
@@ -128,6 +142,16 @@ export const cost = {
       relay: () => bareRelay(1),
       homing8: () => ours(8),
       relay8: () => bareRelay(8),
+    });
+    withOneNode = { homing: figures.homing, relay: figures.relay };
+    const at = (nodes, ...names) => ({
+      at: nodes,
+      homing: middle(figures[names[0]], 'cpuMicros'),
+      relay: middle(figures[names[1]], 'cpuMicros'),
+    });
+    const nodes = await curve(NODES_BETWEEN, [at(1, 'homing', 'relay'), at(8, 'homing8', 'relay8')], {
+      homing: ours,
+      relay: bareRelay,
     });
     const each = (name) => field(figures[name], 'cpuMicros');
     const ratio = ratios(each('homing'), each('relay'));
@@ -149,7 +173,7 @@ export const cost = {
         reached: growth.median <= 1.1,
       },
     ];
-    return { figures, ratio: { ratio, growth }, verdicts };
+    return { figures, curve: nodes, ratio: { ratio, growth }, verdicts };
   },
 };
 
@@ -158,7 +182,17 @@ export const latency = {
   title: 'from the program’s write to the client at 2,000 lines a second, ms',
   pairs: 3,
   async run(pairs) {
-    const figures = await alternate(pairs, { homing: () => ours(1), relay: () => bareRelay(1) });
+    const figures = withOneNode ?? (await alternate(pairs, { homing: () => ours(1), relay: () => bareRelay(1) }));
+    const known = {
+      at: TABS * EACH_PER_SECOND,
+      homing: middle(figures.homing, 'p50'),
+      relay: middle(figures.relay, 'p50'),
+    };
+    const rates = await curve(
+      OTHER_RATES.map((each) => each * TABS),
+      [known],
+      { homing: (rate) => ours(1, rate / TABS), relay: (rate) => bareRelay(1, rate / TABS) },
+    );
     const above = range(field(figures.homing, 'p50').map((value, n) => value - figures.relay[n].p50));
     const p99 = ratios(field(figures.homing, 'p99'), field(figures.relay, 'p99'));
     const verdicts = [
@@ -175,6 +209,6 @@ export const latency = {
         reached: p99.median <= 2,
       },
     ];
-    return { figures, ratio: { above, p99 }, verdicts };
+    return { figures, curve: rates, ratio: { above, p99 }, verdicts };
   },
 };

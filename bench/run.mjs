@@ -9,6 +9,7 @@ import { cpus, loadavg, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { writeTable } from './docs.mjs';
 import { ROOT, SMALL } from './harness.mjs';
+import { drawPictures } from './pictures.mjs';
 import backlog from './row-backlog.mjs';
 import cluster from './row-cluster.mjs';
 import echo from './row-echo.mjs';
@@ -23,7 +24,7 @@ import resume from './row-resume.mjs';
 import start from './row-start.mjs';
 
 const FILE = join(ROOT, 'bench/results.json');
-const MADE = ['docs'];
+const MADE = ['docs', 'pictures'];
 /** In order of the table. A row says itself how many pairs it needs when nobody asks for a number. */
 const rows = [entries, lines, cost, latency, flood, echo, idle, quiet, resume, memory, cluster, start, backlog];
 
@@ -40,6 +41,7 @@ const results = existsSync(FILE) ? JSON.parse(readFileSync(FILE, 'utf8')) : { ro
 if (words.length === 0 || alone) await measure();
 if (!SMALL) {
   writeTable(results, rows);
+  drawPictures(results);
   // Written as everything here is, so that the check of the format holds.
   spawnSync('npx', ['biome', 'format', '--write', FILE], { stdio: 'ignore' });
 }
