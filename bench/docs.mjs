@@ -1,15 +1,16 @@
-/** The table of docs/performance.md, made from the results between two marks. Everything else there is written by hand. */
-import { readFileSync, writeFileSync } from 'node:fs';
+/** The table and the curves of docs/performance.md, made from the results between two marks. Everything else there is written by hand. */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ROOT } from './harness.mjs';
 
 const FILE = join(ROOT, 'docs/performance.md');
 const BEGIN = '<!-- begin: made by npm run bench -- docs -->';
 const END = '<!-- end -->';
-/** Beside Homing itself a row keeps both cores busy; more than that before it began was somebody else. */
-const CALM_LOAD = 2.5;
+/** Cores that others may use before a row is called preliminary. */
+const CALM_CORES = 0.2;
 
-export function writeTable({ rows: results }, rows) {
+/** @param pictures [{file, title}] of which those that exist are shown */
+export function writeTable({ rows: results }, rows, pictures) {
   const known = rows.filter(({ id }) => results[id] !== undefined);
   const lines = known.flatMap(({ id }) =>
     results[id].verdicts.map(({ work, goal, measured, reached }) => {
@@ -20,17 +21,21 @@ export function writeTable({ rows: results }, rows) {
   const of = (field) => [...new Set(known.map(({ id }) => results[id][field]))].sort();
   const days = [...new Set(of('at').map((at) => at.slice(0, 10)))];
   const pairs = known.map(({ id }) => `${id}: ${results[id].pairs}`).join(', ');
-  const busy = known.filter(({ id }) => results[id].load > CALM_LOAD).map(({ id }) => id);
+  const busy = known.filter(({ id }) => !(results[id].busy <= CALM_CORES)).map(({ id }) => id);
   const text = [
     BEGIN,
     '',
     `Measured on ${days.join(', ')}: ${of('machine').join('; ')}; one Redis, everything on the same machine. Medians, in brackets the lowest and`,
     `the highest of the pairs (${pairs}).`,
-    ...(busy.length === 0 ? [] : [`Others used the machine too during ${busy.join(', ')}: preliminary.`]),
+    ...(busy.length === 0 ? [] : [`Others may have used the machine during ${busy.join(', ')}: preliminary.`]),
     '',
     '| row | work | goal | measured |',
     '|---|---|---|---|',
     ...lines,
+    '',
+    ...pictures
+      .filter(({ file }) => existsSync(join(ROOT, 'docs/img', file)))
+      .map(({ file, title }) => `![${title}](img/${file})`),
     '',
     END,
   ].join('\n');

@@ -99,67 +99,83 @@ const both = (curve, figure) =>
   }));
 
 const PICTURES = {
-  'nodes.svg': ({ 2: row }) => ({
-    title: 'The same output over more nodes',
-    across: 'nodes, 2,000 lines a second in all',
-    up: 'CPU of all nodes for a line, µs',
-    lines: both(row.curve, ({ cpuMicros }) => cpuMicros),
-  }),
-  'latency.svg': ({ 3: row }) => ({
-    title: 'How long a line takes',
-    across: 'lines a second, one node, 40 tabs',
-    up: 'from the program’s write to the client, ms',
-    lines: ['p50', 'p99'].flatMap((quantile) =>
-      both(row.curve, (figures) => figures[quantile]).map(({ name, points }) => ({
-        name: `${name} ${quantile}`,
-        points,
+  'nodes.svg': {
+    shows: 'CPU of nodes for a line, from one node to eight',
+    draw: ({ 2: row }) => ({
+      title: 'The same output over more nodes',
+      across: 'nodes, 2,000 lines a second in all',
+      up: 'CPU of all nodes for a line, µs',
+      lines: both(row.curve, ({ cpuMicros }) => cpuMicros),
+    }),
+  },
+  'latency.svg': {
+    shows: 'From the program’s write to the client, by rate',
+    draw: ({ 3: row }) => ({
+      title: 'How long a line takes',
+      across: 'lines a second, one node, 40 tabs',
+      up: 'from the program’s write to the client, ms',
+      lines: ['p50', 'p99'].flatMap((quantile) =>
+        both(row.curve, (figures) => figures[quantile]).map(({ name, points }) => ({
+          name: `${name} ${quantile}`,
+          points,
+        })),
+      ),
+    }),
+  },
+  'tabs.svg': {
+    shows: 'Memory of a node by idle tabs',
+    draw: ({ 6: row }) => ({
+      title: 'Memory of a node',
+      across: 'idle tabs',
+      up: 'more than without them, MB',
+      lines: Object.entries(row.figures).map(([name, [{ curve }]]) => ({
+        name: NAMES[name],
+        points: [[0, 0], ...curve.map(({ tabs, mb }) => [tabs, mb])],
       })),
-    ),
-  }),
-  'tabs.svg': ({ 6: row }) => ({
-    title: 'Memory of a node',
-    across: 'idle tabs',
-    up: 'more than without them, MB',
-    lines: Object.entries(row.figures).map(([name, [{ curve }]]) => ({
-      name: NAMES[name],
-      points: [[0, 0], ...curve.map(({ tabs, mb }) => [tabs, mb])],
-    })),
-  }),
-  'backlog.svg': ({ 12: row }) => ({
-    title: 'Submitting while commands wait',
-    across: 'commands that wait',
-    up: 'CPU of node and Redis (bare: of client and Redis) for a submit, ms',
-    lines: Object.entries({ homing: 'Homing', queue: 'bare queue.add' }).map(([name, words]) => ({
-      name: words,
-      points: row.figures[name][0].tenths.map(({ cpuMs }, n) => [((n + 1) * row.count) / 10, cpuMs]),
-    })),
-  }),
-  'cluster.svg': ({ 10: row }) => ({
-    title: 'What the masters of a Cluster would carry',
-    across: 'masters',
-    up: 'entries a second, from the CPU of the busiest for an entry',
-    lines: [
-      {
-        name: 'Homing',
-        points: Object.entries(row.figures).map(([name, [{ carries }]]) => [
-          Number(name.slice('masters'.length)),
-          carries,
-        ]),
-      },
-    ],
-  }),
+    }),
+  },
+  'backlog.svg': {
+    shows: 'CPU for a submit while commands wait',
+    draw: ({ 12: row }) => ({
+      title: 'Submitting while commands wait',
+      across: 'commands that wait',
+      up: 'CPU of node and Redis (bare: of client and Redis) for a submit, ms',
+      lines: Object.entries({ homing: 'Homing', queue: 'bare queue.add' }).map(([name, words]) => ({
+        name: words,
+        points: row.figures[name][0].tenths.map(({ cpuMs }, n) => [((n + 1) * row.count) / 10, cpuMs]),
+      })),
+    }),
+  },
+  'cluster.svg': {
+    shows: 'What the masters of a Cluster would carry',
+    draw: ({ 10: row }) => ({
+      title: 'What the masters of a Cluster would carry',
+      across: 'masters',
+      up: 'entries a second, from the CPU of the busiest for an entry',
+      lines: [
+        {
+          name: 'Homing',
+          points: Object.entries(row.figures).map(([name, [{ carries }]]) => [
+            Number(name.slice('masters'.length)),
+            carries,
+          ]),
+        },
+      ],
+    }),
+  },
 };
 
-/** Makes those whose rows were measured. */
+/** Makes those whose rows were measured. @returns all there may be, with what each shows */
 export function drawPictures({ rows }) {
   mkdirSync(FOLDER, { recursive: true });
-  for (const [file, picture] of Object.entries(PICTURES)) {
+  return Object.entries(PICTURES).map(([file, { shows, draw }]) => {
     try {
-      writeFileSync(join(FOLDER, file), drawLines(picture(rows)));
+      writeFileSync(join(FOLDER, file), drawLines(draw(rows)));
     } catch (error) {
       // Not measured yet, or by an older bench: the picture stays as it is.
       if (!(error instanceof TypeError)) throw error;
       console.log(`${file}: no results for it`);
     }
-  }
+    return { file, title: shows };
+  });
 }

@@ -66,7 +66,7 @@ const run = (contender) => async () => {
 export default {
   id: '1a',
   title: 'entries of 256 B through one node to 40 tabs, per second',
-  pairs: 3,
+  pairs: 2,
   async run(pairs) {
     const all = { homing: homing(), relay, ...socketios, bullmqRelay };
     const figures = await alternate(

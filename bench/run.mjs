@@ -5,10 +5,10 @@
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { cpus, loadavg, totalmem } from 'node:os';
+import { cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { writeTable } from './docs.mjs';
-import { ROOT, SMALL } from './harness.mjs';
+import { pause, ROOT, SMALL } from './harness.mjs';
 import { drawPictures } from './pictures.mjs';
 import backlog from './row-backlog.mjs';
 import cluster from './row-cluster.mjs';
@@ -40,8 +40,7 @@ const machine = `${cpus().length} cores (${cpus()[0]?.model ?? 'unknown'}), ${Ma
 const results = existsSync(FILE) ? JSON.parse(readFileSync(FILE, 'utf8')) : { rows: {} };
 if (words.length === 0 || alone) await measure();
 if (!SMALL) {
-  writeTable(results, rows);
-  drawPictures(results);
+  writeTable(results, rows, drawPictures(results));
   // Written as everything here is, so that the check of the format holds.
   spawnSync('npx', ['biome', 'format', '--write', FILE], { stdio: 'ignore' });
 }
@@ -58,23 +57,31 @@ async function measure() {
     if (alone && !wanted.some((word) => isRow(row.id, word))) continue;
     const pairs = asked || (SMALL ? 1 : row.pairs);
     console.log(`\n${row.id}  ${row.title}`);
-    const load = loadavg()[0];
+    const busy = await busyCores();
     const rowBeganMs = performance.now();
     const result = await row.run(pairs, { alone });
     const seconds = Math.round((performance.now() - rowBeganMs) / 1_000);
     const at = new Date().toISOString().slice(0, 16);
-    results.rows[row.id] = { title: row.title, machine, at, pairs, load, seconds, ...round(result) };
+    results.rows[row.id] = { title: row.title, machine, at, pairs, busy, seconds, ...round(result) };
     for (const [name, figures] of Object.entries(result.figures))
       console.log(`    ${name}: ${JSON.stringify(round(figures))}`);
     for (const { work, goal, measured, reached } of result.verdicts)
       console.log(
         `    ${work}\n        goal ${goal}: ${measured}: ${{ true: 'reached', false: 'NOT reached' }[reached] ?? 'stated'}`,
       );
-    console.log(`    ${seconds} s, load before ${load.toFixed(1)}`);
+    console.log(`    ${seconds} s, ${busy.toFixed(1)} cores were busy before`);
     // After each row: what was measured stays when a later one fails.
     if (!SMALL) writeFileSync(FILE, `${JSON.stringify(results, null, 1)}\n`);
   }
   console.log(`\n${Math.round((performance.now() - beganMs) / 1_000)} s in all`);
+}
+
+/** How many cores others use, seen for a second in which the bench itself does nothing. */
+async function busyCores() {
+  const read = () => cpus().map(({ times }) => [times.idle, Object.values(times).reduce((sum, time) => sum + time)]);
+  const before = read();
+  await pause(1_000);
+  return read().reduce((sum, [idle, all], n) => sum + 1 - (idle - before[n][0]) / (all - before[n][1]), 0);
 }
 
 function round(value) {
