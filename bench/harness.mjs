@@ -30,15 +30,30 @@ export async function freePort() {
   return port;
 }
 
+const openScopes = new Set();
+
 /** Everything started is ended by `close`, in reverse order. */
 export function createScope() {
   const closers = [];
-  return {
+  const scope = {
     defer: (close) => closers.push(close),
     async close() {
+      openScopes.delete(scope);
       for (const close of closers.splice(0).reverse()) await close();
     },
   };
+  openScopes.add(scope);
+  return scope;
+}
+
+/** What was started also ends when the bench is told to. */
+export function endOnSignals() {
+  for (const signal of ['SIGINT', 'SIGTERM']) {
+    process.once(signal, async () => {
+      for (const scope of openScopes) await scope.close().catch(console.error);
+      process.exit(1);
+    });
+  }
 }
 
 /** A Redis as the product starts one: append-only, noeviction. */

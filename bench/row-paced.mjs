@@ -89,11 +89,18 @@ async function ours(nodes, eachPerSecond = EACH_PER_SECOND) {
       tabs.push(tab);
     }
     const argv = ['perl', '-e', PROGRAM, ...[eachPerSecond, SECONDS, BYTES].map(String)];
+    let fail;
+    const failed = new Promise((_, reject) => {
+      fail = reject;
+    });
     for (const tab of tabs) {
-      tab.on((method, params) => method === 'command.output' && all.take(params.data, tab));
-      await tab.rpc('command.run', { argv });
+      tab.on((method, params) => {
+        if (method === 'command.output') all.take(params.data, tab);
+        if (method === 'command.ended') fail(new Error(`a program ended early: ${JSON.stringify(params.outcome)}`));
+      });
+      await Promise.race([tab.rpc('command.run', { argv }), failed]);
     }
-    await all.counted;
+    await Promise.race([all.counted, failed]);
     return all.figures();
   } finally {
     await scope.close();

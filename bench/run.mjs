@@ -8,7 +8,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { writeTable } from './docs.mjs';
-import { pause, ROOT, SMALL } from './harness.mjs';
+import { endOnSignals, pause, ROOT, SMALL } from './harness.mjs';
 import { drawPictures } from './pictures.mjs';
 import backlog from './row-backlog.mjs';
 import cluster from './row-cluster.mjs';
@@ -38,6 +38,7 @@ const alone = wanted.length > 0;
 
 const machine = `${cpus().length} cores (${cpus()[0]?.model ?? 'unknown'}), ${Math.round(totalmem() / 2 ** 30)} GiB, Node ${process.version}`;
 const results = existsSync(FILE) ? JSON.parse(readFileSync(FILE, 'utf8')) : { rows: {} };
+endOnSignals();
 if (words.length === 0 || alone) await measure();
 if (!SMALL) {
   writeTable(results, rows, drawPictures(results));
