@@ -163,7 +163,7 @@ describe('complaints about other systems', () => {
   it('[SE3] "recovery failed because nothing had been sent yet": a session comes back that never got an entry, also to a node that knows it only from Redis', async () => {
     const conversation = fresh();
     const tab = await cluster.tab(0, { conversation });
-    const silent = await tab.run({ script: `until [ -e ${stage.folder}/${conversation}.open ]; do sleep 0.05; done` });
+    const silent = await tab.run({ script: `until [ -e ${stage.folder}/${conversation}.open ]; do sleep 0.2; done` });
     const later = await tab.run({ argv: ['/bin/echo', 'later'], delayMs: 1_000 });
     tab.forget();
     await tab.drop();

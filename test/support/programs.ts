@@ -41,12 +41,13 @@ export async function createStage(): Promise<Stage> {
   const readIfThere = (path: string) => (existsSync(path) ? readFileSync(path, 'utf8') : '');
   return {
     folder,
+    // Each look is a program of its own: a few milliseconds of the processor, and dozens of these wait at once.
     gated: (gate, first, rest) =>
-      sh('echo "$2"; until [ -e "$1" ]; do sleep 0.02; done; echo "$3"', at(gate, 'open'), first, rest),
+      sh('echo "$2"; until [ -e "$1" ]; do sleep 0.2; done; echo "$3"', at(gate, 'open'), first, rest),
     counted(gate) {
       appendFileSync(at(gate, 'starts'), '');
       return sh(
-        'echo $$ >> "$2"; echo started; until [ -e "$1" ]; do sleep 0.05; done; echo done',
+        'echo $$ >> "$2"; echo started; until [ -e "$1" ]; do sleep 0.2; done; echo done',
         at(gate, 'open'),
         at(gate, 'starts'),
       );
