@@ -56,7 +56,6 @@ const LIST_CHUNK = 200;
 const LIST_CHUNKS = 20;
 /** Commands that one kill reaches beside its own: started by it, and by those. */
 const MAX_FAMILY = 1_000;
-const LIST_FIELDS = ['principal', 'state'];
 
 export interface CommandStoreOptions {
   readonly redis: Redis | Cluster;
@@ -481,23 +480,15 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       const commands: CommandSnapshot[] = [];
       let before = cursor === undefined ? '+inf' : `(${cursor}`;
       for (let chunk = 0; chunk < LIST_CHUNKS; chunk += 1) {
-        const flat = await answerOf(
-          redis.zrevrangebyscore(keys.commands(place.tag as Tag), before, '-inf', 'WITHSCORES', 'LIMIT', 0, LIST_CHUNK),
-        );
-        const rows = Array.from({ length: flat.length / 2 }, (_, i) => ({
+        const [looked, last, ...flat] = (await scripts.run(
+          'list',
+          [keys.commands(place.tag as Tag)],
+          [keys.tagPrefix(place.tag as Tag), place.principal, state ?? '', before, LIST_CHUNK],
+        )) as [number, string, ...string[]];
+        const wanted = Array.from({ length: flat.length / 2 }, (_, i) => ({
           id: parseCommandId(flat[i * 2]),
           score: flat[i * 2 + 1] ?? '',
-        }));
-        const known = rows.filter((row): row is { id: CommandId; score: string } => row.id !== undefined);
-        const facts = await readFields(
-          redis,
-          known.map(({ id }) => keys.command(id)),
-          LIST_FIELDS,
-        );
-        const wanted = known.filter((_, index) => {
-          const [principal, at] = facts[index] ?? [];
-          return principal === place.principal && (state === undefined || at === state);
-        });
+        })).filter((row): row is { id: CommandId; score: string } => row.id !== undefined);
         const room = wanted.slice(0, labelName === undefined ? limit - commands.length : wanted.length);
         const hashes = await readHashes(
           redis,
@@ -514,9 +505,13 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
           commands.push(snapshot);
           if (commands.length === limit) return { commands, next: score };
         }
-        const last = rows.at(-1);
-        if (last === undefined || rows.length < LIST_CHUNK) return { commands };
-        before = `(${last.score}`;
+        if (room.length < wanted.length) {
+          // One of them could not be read, so there is room for more of these.
+          before = `(${room.at(-1)?.score}`;
+          continue;
+        }
+        if (looked < LIST_CHUNK) return { commands };
+        before = `(${last}`;
       }
       return { commands, next: before.slice(1) };
     },

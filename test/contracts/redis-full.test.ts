@@ -25,7 +25,7 @@ import { until } from '../support/wait.js';
 
 /** What makes data grow without need; everything else must work in a full Redis. */
 const REFUSED_WHEN_FULL = ['open', 'submit', 'claim', 'append', 'write', 'count-notice', 'note-gap'];
-const READS = ['check', 'read-log'];
+const READS = ['check', 'list', 'read-log'];
 
 let redis: TestRedis;
 let stores: Stores;
