@@ -606,9 +606,11 @@ export interface Presence {
   due(limit: number): Promise<DueItem[]>;
   /**
    * Walks a page of all records, and notes anew what is due or held and was not noted (S2): a note can be lost, or be
-   * cleared before the late change that it stands for. @returns how many were missing
+   * cleared before the late change that it stands for.
+   * @param steps that a whole round may take, where it needs no more; as few as possible when absent
+   * @returns how many were missing
    */
-  repairIndexes(): Promise<number>;
+  repairIndexes(steps?: number): Promise<number>;
   /** True for at most one process at a time, roughly; being wrong costs work, not truth. */
   tryLead(id: string, forMs: number): Promise<boolean>;
   /** Changes when the server behind the connection is another one or was started again (R2, R3). */

@@ -69,10 +69,13 @@ const DUE_PER_TICK = 500;
 const TRIMS_PER_TICK = 100;
 const SET_ASIDE_MS = 60_000;
 const LONGEST_TICK_MS = 1_000;
+/** A round of index repair, where there are not too many records for that. */
+const REPAIR_LEASES = 4;
 
 export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOptions): Reconciler {
   const { presence, log, chance, nowMs } = ports;
   const tickMs = Math.min(LONGEST_TICK_MS, options.leaseMs / 4);
+  const repairSteps = Math.ceil((REPAIR_LEASES * options.leaseMs) / tickMs);
   let nodes: Observations<NodeId> = new Map();
   let workers: Observations<WorkerId> = new Map();
   let health: Health = { identity: '', judgeFromMs: 0 };
@@ -119,7 +122,7 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
       ports.meter.count('homing_reconciler_actions_total', { action: 'trimmed' }, trimmed);
       log.warn({ trimmed }, 'Redis is nearly full, let go of the oldest logs');
     }
-    const missing = await presence.repairIndexes();
+    const missing = await presence.repairIndexes(repairSteps);
     if (missing === 0) return;
     ports.meter.count('homing_reconciler_actions_total', { action: 'noted' }, missing);
     log.warn({ missing }, 'noted what nobody looked after any more');

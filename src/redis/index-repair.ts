@@ -37,8 +37,8 @@ export interface IndexRepairPorts {
   walked(retainedBytes: number): void;
 }
 
-/** Keys looked at in one step, of which a few are records. */
-const PAGE_KEYS = 500;
+/** Keys looked at in one step: few where there are few, so that a cluster at rest costs little. */
+const PAGE_KEYS = { least: 100, most: 500 };
 
 export function createIndexRepair(ports: IndexRepairPorts) {
   const { redis, keys, isDue, noteDue, noteNode, noteWorker, reown, dropOrphans, walked } = ports;
@@ -50,14 +50,17 @@ export function createIndexRepair(ports: IndexRepairPorts) {
   const records = new RegExp(`^${keys.prefix}:\\{[^}]+\\}:(ses|cmd):(.+)$`);
   const lists = new RegExp(`^${keys.prefix}:\\{([^}]+)\\}:cmds$`);
 
-  async function page(): Promise<{ readonly found: readonly string[]; readonly isLast: boolean }> {
+  /** @param steps that a round may take where a page of the most keys does not need more */
+  async function page(steps: number): Promise<{ readonly found: readonly string[]; readonly isLast: boolean }> {
     const masters = mastersOf(redis);
     if (at >= masters.length) at = 0;
     const master = masters[at];
     if (master === undefined) return { found: [], isLast: false };
-    const [next, found] = await askMaster(master, (asked) =>
-      asked.scan(cursor, 'MATCH', `${keys.prefix}:{*`, 'COUNT', PAGE_KEYS),
-    );
+    const [next, found] = await askMaster(master, async (asked) => {
+      const share = Math.ceil(((await asked.dbsize()) * masters.length) / steps);
+      const count = Math.min(PAGE_KEYS.most, Math.max(PAGE_KEYS.least, share));
+      return asked.scan(cursor, 'MATCH', `${keys.prefix}:{*`, 'COUNT', count);
+    });
     cursor = next;
     if (next === '0') at += 1;
     return { found, isLast: next === '0' && at >= masters.length };
@@ -106,8 +109,8 @@ export function createIndexRepair(ports: IndexRepairPorts) {
   }
 
   /** @returns how many notes were missing @throws AppError REDIS_UNAVAILABLE */
-  return async (): Promise<number> => {
-    const { found, isLast } = await page();
+  return async (steps = 1): Promise<number> => {
+    const { found, isLast } = await page(steps);
     const missing = await Promise.all(found.map(check));
     if (isLast) {
       walked(retainedBytes);

@@ -11,6 +11,7 @@ import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
 import { readFields, readHashes } from './pipelines.js';
 import type { Scripts } from './scripts.js';
+import { createSessionChecks } from './session-checks.js';
 import { readable, readSnapshot } from './snapshot.js';
 
 /** 10,000 moves in one script block Redis for 84 ms, 500 for 4. */
@@ -134,19 +135,7 @@ export function createSessionDirectory(options: SessionDirectoryOptions): Sessio
       }
     },
 
-    async check(sessionId, commandIds) {
-      const [state, attachmentId, rev, ...rest] = (await scripts.run(
-        'check',
-        [keys.session(sessionId), ...commandIds.map((id) => keys.command(id))],
-        [sessionId],
-      )) as [SessionState | 'missing', AttachmentId | '', number, ...number[]];
-      const heads = commandIds.map((_, index) => {
-        const head = rest[index * 3] ?? -1;
-        if (head < 0) return undefined;
-        return { head, ended: rest[index * 3 + 1] === 1, owned: rest[index * 3 + 2] === 1 };
-      });
-      return { state, attachmentId, rev, heads };
-    },
+    check: createSessionChecks({ scripts, keys }),
 
     async owned(sessionId, limit) {
       // The rev is read first: if something changes after it, the node's rev is behind and its sweep reads again (S4).

@@ -1,0 +1,95 @@
+/**
+ * The looks of a node at its sessions. Those of one conversation that ask in the same turn are answered by one script: they
+ * share a slot, and most of what an idle tab costs is its look.
+ */
+import type { SessionCheck, SessionDirectory, SessionState } from '../domain/ports.js';
+import { type AttachmentId, type CommandId, type SessionId, type Tag, tagOf } from '../protocol/ids.js';
+import type { Keys } from './keys.js';
+import type { Scripts } from './scripts.js';
+
+interface Asked {
+  readonly sessionId: SessionId;
+  readonly commandIds: readonly CommandId[];
+  resolve(check: SessionCheck): void;
+  reject(error: unknown): void;
+}
+
+/** Keys of one script: it holds up all others for about a microsecond each. */
+const MAX_KEYS = 256;
+
+/** @throws AppError REDIS_UNAVAILABLE to all that asked together */
+export function createSessionChecks(options: {
+  readonly scripts: Scripts;
+  readonly keys: Keys;
+}): SessionDirectory['check'] {
+  const { scripts, keys } = options;
+  const waiting = new Map<Tag, Asked[]>();
+
+  return (sessionId, commandIds) =>
+    new Promise((resolve, reject) => {
+      const asked = { sessionId, commandIds, resolve, reject };
+      const tag = tagOf(sessionId);
+      const others = waiting.get(tag);
+      if (others !== undefined) {
+        others.push(asked);
+        return;
+      }
+      waiting.set(tag, [asked]);
+      queueMicrotask(() => {
+        const all = waiting.get(tag) ?? [];
+        waiting.delete(tag);
+        for (const some of batches(all)) void answer(some);
+      });
+    });
+
+  async function answer(some: readonly Asked[]): Promise<void> {
+    try {
+      const values = (await scripts.run(
+        'check',
+        some.flatMap(({ sessionId, commandIds }) => [
+          keys.session(sessionId),
+          ...commandIds.map((id) => keys.command(id)),
+        ]),
+        some.flatMap(({ sessionId, commandIds }) => [sessionId, commandIds.length]),
+      )) as (string | number)[];
+      let at = 0;
+      for (const { commandIds, resolve } of some) {
+        const end = at + 3 + commandIds.length * 3;
+        resolve(readCheck(values.slice(at, end)));
+        at = end;
+      }
+    } catch (error) {
+      for (const { reject } of some) reject(error);
+    }
+  }
+}
+
+function readCheck(values: readonly (string | number)[]): SessionCheck {
+  const [state, attachmentId, rev, ...rest] = values as [
+    SessionState | 'missing',
+    AttachmentId | '',
+    number,
+    ...number[],
+  ];
+  const heads = Array.from({ length: rest.length / 3 }, (_, index) => {
+    const head = rest[index * 3] ?? -1;
+    if (head < 0) return undefined;
+    return { head, ended: rest[index * 3 + 1] === 1, owned: rest[index * 3 + 2] === 1 };
+  });
+  return { state, attachmentId, rev, heads };
+}
+
+function batches(all: readonly Asked[]): Asked[][] {
+  const made: Asked[][] = [];
+  let keysLeft = 0;
+  for (const asked of all) {
+    const needs = 1 + asked.commandIds.length;
+    if (needs > keysLeft) {
+      made.push([]);
+      keysLeft = MAX_KEYS;
+    }
+    made.at(-1)?.push(asked);
+    keysLeft -= needs;
+  }
+  return made;
+}
