@@ -88,6 +88,18 @@ describe.each(DEPLOYMENTS)('on $name', ({ start }) => {
       expect((await stores.commands.list(tab.place, { limit: 10 })).commands).toHaveLength(1);
     });
 
+    it('a list leaves out a record that can not be read, and nothing beside it', async () => {
+      const tab = await openTab(stores, freshPlace());
+      const ids: CommandId[] = [];
+      for (let n = 0; n < 5; n += 1) ids.unshift((await submit(stores, { tab })).commandId);
+      const [, damaged] = ids;
+      await stores.redis.hset(stores.keys.command(damaged as CommandId), 'spec', '{');
+      const first = await stores.commands.list(tab.place, { limit: 2 });
+      const rest = await stores.commands.list(tab.place, { limit: 10, cursor: first.next });
+      const listed = [...first.commands, ...rest.commands].map(({ commandId }) => commandId);
+      expect(listed).toEqual(ids.filter((id) => id !== damaged));
+    });
+
     it('[OW5] a named origin that never was, or is of another principal, is refused', async () => {
       const tab = await openTab(stores, freshPlace());
       const never = makeSessionId(tab.place.tag, chance.bytes(16));
