@@ -341,6 +341,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
     queued: settings.HOMING_MAX_QUEUED,
     queuedPerSession: settings.HOMING_MAX_QUEUED_PER_SESSION,
     retainedBytes: settings.HOMING_MAX_RETAINED_BYTES,
+    retainedBytesPerSession: settings.HOMING_MAX_RETAINED_BYTES_PER_SESSION,
   };
   const directory = createSessionDirectory({ redis, keys, scripts, presence, graceMs, retentionMs, log });
   const sessions = withSessionQuota(directory, quotas, most);

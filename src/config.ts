@@ -105,6 +105,9 @@ export const settingsSchema = z.object({
   HOMING_MAX_RETAINED_BYTES: count(0).describe(
     'Bytes of logs of ended commands of one tenant; beyond it the oldest logs go; 0: no limit',
   ),
+  HOMING_MAX_RETAINED_BYTES_PER_SESSION: count(0).describe(
+    'Bytes of logs of ended commands that one session asked for; beyond it the oldest logs go; 0: no limit',
+  ),
   HOMING_MAX_CONNECTIONS: count(0).describe('Connections of one tenant at one node; 0: no limit'),
   HOMING_MAX_CONNECTIONS_PER_PRINCIPAL: count(0).describe('Connections of one principal at one node; 0: no limit'),
   HOMING_MAX_CONNECTIONS_PER_ADDRESS: count(0).describe(

@@ -12,7 +12,10 @@ export interface QuotaLimits {
   readonly queued: number;
   readonly queuedPerSession: number;
   readonly retainedBytes: number;
+  readonly retainedBytesPerSession: number;
 }
+
+export type RetainedLimits = Pick<QuotaLimits, 'retainedBytes' | 'retainedBytesPerSession'>;
 
 export interface Quotas {
   /** Whether the tenant has room for this session, which may have been counted before. @throws AppError REDIS_UNAVAILABLE */
@@ -23,8 +26,11 @@ export interface Quotas {
     commandId: CommandId,
     most: number,
   ): Promise<boolean>;
-  /** The command is over: its log is counted, and the oldest of its tenant are let go. Returns how many. @throws AppError REDIS_UNAVAILABLE */
-  retain(commandId: CommandId, mostBytes: number): Promise<number>;
+  /**
+   * The command is over: its log is counted, and the oldest of its origin session and of its tenant are let go. Returns how many.
+   * @throws AppError REDIS_UNAVAILABLE
+   */
+  retain(commandId: CommandId, most: RetainedLimits): Promise<number>;
 }
 
 const RETRY_MS = 1_000;
@@ -66,13 +72,12 @@ export function withSessionQuota(
   };
 }
 
-/** The same store, which lets go of the oldest logs of a tenant that has too many. What fails is made good by the next end. */
+/** The same store, which lets go of the oldest logs of a session or a tenant that has too many. What fails is made good by the next end. */
 export function withRetainedQuota(store: CommandStore, quotas: Quotas, limits: QuotaLimits, log: Log): CommandStore {
-  const { retainedBytes } = limits;
-  if (retainedBytes === 0) return store;
+  if (limits.retainedBytes === 0 && limits.retainedBytesPerSession === 0) return store;
   const ended = (commandId: CommandId) =>
-    void quotas.retain(commandId, retainedBytes).then(
-      (trimmed) => trimmed > 0 && log.debug({ commandId, trimmed }, 'logs of a tenant were let go'),
+    void quotas.retain(commandId, limits).then(
+      (trimmed) => trimmed > 0 && log.debug({ commandId, trimmed }, 'logs of a session or a tenant were let go'),
       (error: unknown) => log.debug({ commandId, error: String(error) }, 'a log could not be counted'),
     );
   return {

@@ -49,6 +49,8 @@ export function createKeys(prefix: string) {
     tenantQueued: (tenant: string) => `${prefix}:{tenant:${tenant}}:queued`,
     tenantRetained: (tenant: string) => [`${prefix}:{tenant:${tenant}}:logs`, `${prefix}:{tenant:${tenant}}:bytes`],
     queued: (id: SessionId) => `${session(id)}:queued:${id}`,
+    /** The same two as a tenant's, of the commands that the session asked for. */
+    retained: (id: SessionId) => [`${session(id)}:logs:${id}`, `${session(id)}:bytes:${id}`],
     /** Begin of the counters of one kind; each is a key of its own. */
     rate: (name: string) => `${prefix}:rate:${name}`,
     /** Pools that jobs were added to lately; on the server of the queues. */

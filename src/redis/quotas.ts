@@ -7,7 +7,7 @@
  */
 import type { Cluster, Redis } from 'ioredis';
 import type { Quotas } from '../domain/quotas.js';
-import type { CommandId, SessionId } from '../protocol/ids.js';
+import { type CommandId, parseSessionId, type SessionId } from '../protocol/ids.js';
 import type { Keys } from './keys.js';
 import { readFields } from './pipelines.js';
 import type { Scripts } from './scripts.js';
@@ -70,15 +70,20 @@ export function createQuotas(options: {
         (id) => keys.command(id as CommandId),
       ),
 
-    async retain(commandId, mostBytes) {
-      const [record] = await readFields(redis, [keys.command(commandId)], ['tenant', 'fb', 'lb']);
-      const [tenant, first, last] = record ?? [];
+    async retain(commandId, most) {
+      const [record] = await readFields(redis, [keys.command(commandId)], ['tenant', 'origin', 'fb', 'lb']);
+      const [tenant, origin, first, last] = record ?? [];
       if (tenant === undefined || tenant === null) return 0;
       const bytes = Number(first ?? 0) + Number(last ?? 0);
-      const args = [commandId, bytes, mostBytes, retentionMs];
-      const ids = (await scripts.run('retain', keys.tenantRetained(tenant), args)) as CommandId[];
-      for (const id of ids) await scripts.run('trim-log', [keys.command(id), keys.first(id), keys.last(id)], []);
-      return ids.length;
+      const count = async (counters: string[], mostBytes: number, gone: readonly CommandId[]) =>
+        (await scripts.run('retain', counters, [commandId, bytes, mostBytes, retentionMs, ...gone])) as CommandId[];
+      // What the session lets go of is no longer its tenant's either. The other way round needs no word: what the tenant lets go of
+      // is the oldest of its session as well, so the session's count drops it before it costs another log.
+      const session = most.retainedBytesPerSession === 0 ? undefined : parseSessionId(origin);
+      const gone = session ? await count(keys.retained(session), most.retainedBytesPerSession, []) : [];
+      if (most.retainedBytes > 0) gone.push(...(await count(keys.tenantRetained(tenant), most.retainedBytes, gone)));
+      for (const id of gone) await scripts.run('trim-log', [keys.command(id), keys.first(id), keys.last(id)], []);
+      return gone.length;
     },
   };
 }

@@ -11,6 +11,7 @@ import type { CommandId } from '../../src/protocol/ids.js';
 import { createQuotas } from '../../src/redis/quotas.js';
 import { claimToWrite } from '../support/log-writer.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
+import { startRedisCluster } from '../support/redis-cluster.js';
 import {
   createStores,
   newAttachmentId,
@@ -25,7 +26,7 @@ import {
 } from '../support/stores.js';
 import { until } from '../support/wait.js';
 
-const NONE: QuotaLimits = { sessions: 0, queued: 0, queuedPerSession: 0, retainedBytes: 0 };
+const NONE: QuotaLimits = { sessions: 0, queued: 0, queuedPerSession: 0, retainedBytes: 0, retainedBytesPerSession: 0 };
 const RETENTION_MS = 60_000;
 
 let redis: TestRedis;
@@ -34,10 +35,10 @@ beforeAll(async () => {
 });
 afterAll(() => redis[Symbol.asyncDispose]());
 
-async function world(limits: Partial<QuotaLimits>): Promise<Stores & { readonly quotas: Quotas }> {
+async function world(limits: Partial<QuotaLimits>, url = redis.url): Promise<Stores & { readonly quotas: Quotas }> {
   const most = { ...NONE, ...limits };
   const made: { quotas?: Quotas } = {};
-  const stores = await createStores(redis.url, {
+  const stores = await createStores(url, {
     retentionMs: RETENTION_MS,
     refusalOf: async (request) => made.quotas && refusalOf(made.quotas, most, request),
   });
@@ -124,31 +125,110 @@ describe('sessions', () => {
   });
 });
 
+/** A command of this tab that printed so many bytes and is over. */
+async function ended(stores: Stores, tab: OpenTab, bytes = 1_000, place = tab.place): Promise<CommandId> {
+  const { commandId } = await submit(stores, { tab }, {}, place);
+  const writer = await claimToWrite(stores, commandId);
+  await writer.print('x'.repeat(bytes));
+  await writer.end();
+  return commandId;
+}
+
+/** The log as a reader gets it. */
+async function entriesOf(stores: Stores, id: CommandId) {
+  const page = await stores.commands.readLog(id, { type: 'viewer' }, 0, 100_000);
+  return page.type === 'page' ? page.entries.map(({ letter, fromSeq, seq }) => [letter, fromSeq, seq]) : page.type;
+}
+
+/** Of the output nothing is there; `ended` is, and so is what came before it, as a gap. */
+const isGone = async (stores: Stores, id: CommandId) => JSON.stringify(await entriesOf(stores, id)).startsWith('[["e"');
+
 describe('retained logs', () => {
   it('[CO12][DE3] of a tenant that are too many go, the oldest first, and readers are told', async () => {
     await using stores = await world({ retainedBytes: 2_500 });
     const tab = await openTab(stores);
-    const other = await openTab(stores, placeOf('ann', 'chat', 'acme'));
-    const ended = async (owner: OpenTab): Promise<CommandId> => {
-      const { commandId } = await submit(stores, { tab: owner });
-      const writer = await claimToWrite(stores, commandId);
-      await writer.print('x'.repeat(1_000));
-      await writer.end();
-      return commandId;
-    };
-    const entries = async (id: CommandId) => {
-      const page = await stores.commands.readLog(id, { type: 'viewer' }, 0, 100_000);
-      return page.type === 'page' ? page.entries.map(({ letter, fromSeq, seq }) => [letter, fromSeq, seq]) : page.type;
-    };
-    const foreign = await ended(other);
-    const ids = [await ended(tab), await ended(tab), await ended(tab)] as const;
-    await until('the oldest log to go', async () => JSON.stringify(await entries(ids[0])).startsWith('[["e"'));
-    for (const id of [ids[1], ids[2], foreign]) expect((await entries(id)).length, id).toBe(2);
+    const foreign = await ended(stores, await openTab(stores, placeOf('ann', 'chat', 'acme')));
+    const ids = [await ended(stores, tab), await ended(stores, tab), await ended(stores, tab)] as const;
+    await until('the oldest log to go', () => isGone(stores, ids[0]));
+    for (const id of [ids[1], ids[2], foreign]) expect((await entriesOf(stores, id)).length, id).toBe(2);
     // Counted once, also when an end is told again.
-    expect(await stores.quotas.retain(ids[2], 2_500)).toBe(0);
+    expect(await stores.quotas.retain(ids[2], { ...NONE, retainedBytes: 2_500 })).toBe(0);
     const live = await submit(stores, { tab });
     const writer = await claimToWrite(stores, live.commandId);
     await writer.print('y'.repeat(9_000));
-    expect((await entries(live.commandId)).length).toBe(1);
+    expect((await entriesOf(stores, live.commandId)).length).toBe(1);
+  });
+
+  const perSession = async (stores: Stores & { readonly quotas: Quotas }) => {
+    const most = { ...NONE, retainedBytesPerSession: 2_500 };
+    const [one, two] = [await openTab(stores), await openTab(stores)];
+    const ids = [await ended(stores, one), await ended(stores, one)] as const;
+    const beside = await ended(stores, two);
+    const without = (await submit(stores, 'none')).commandId;
+    const writer = await claimToWrite(stores, without);
+    await writer.print('z'.repeat(9_000));
+    await writer.end();
+    // A command counts for the session that asked, whoever owns it at its end.
+    const moved = (await submit(stores, { tab: one })).commandId;
+    const moving = await claimToWrite(stores, moved);
+    await moving.print('x'.repeat(1_000));
+    await stores.sessions.close(one.sessionId, { type: 'attachment', attachmentId: one.attachmentId });
+    await moving.end();
+    await until('the oldest log to go', () => isGone(stores, ids[0]));
+    for (const id of [ids[1], moved, beside, without]) expect((await entriesOf(stores, id)).length, id).toBe(2);
+    expect(await stores.quotas.retain(moved, most)).toBe(0);
+    // The counters outlive the session, and not the logs by more than an hour; nobody counted the tenant.
+    for (const key of stores.keys.retained(one.sessionId)) {
+      const left = await stores.redis.pttl(key);
+      expect(left).toBeGreaterThan(RETENTION_MS);
+      expect(left).toBeLessThanOrEqual(RETENTION_MS + 3_600_000);
+    }
+    expect(await Promise.all(stores.keys.tenantRetained('default').map((key) => stores.redis.exists(key)))).toEqual([
+      0, 0,
+    ]);
+  };
+
+  it('[CO12][DE3] that one session asked for are limited by themselves, whoever owns them now', async () => {
+    await using stores = await world({ retainedBytesPerSession: 2_500 });
+    await perSession(stores);
+  });
+
+  it('[CO12][DE3] are limited on a Cluster too: of a session where its records are, of a tenant in a slot of its own', async () => {
+    await using cluster = await startRedisCluster();
+    await using one = await world({ retainedBytesPerSession: 2_500 }, cluster.url);
+    await perSession(one);
+    await using both = await world({ retainedBytes: 3_500, retainedBytesPerSession: 2_500 }, cluster.url);
+    // Conversations in other slots than their tenant, and than each other.
+    const tabs = await Promise.all(['chat', 'other', 'third'].map((name) => openTab(both, placeOf('ann', name))));
+    const ids: CommandId[] = [];
+    for (const tab of tabs) ids.push(await ended(both, tab), await ended(both, tab));
+    await until('the oldest logs of the tenant to go', async () => {
+      const gone = await Promise.all(ids.map((id) => isGone(both, id)));
+      return gone.join() === 'true,true,true,false,false,false';
+    });
+  });
+
+  it('[CO12] that a session let go of are no longer counted for its tenant, so they cost no other session anything', async () => {
+    await using stores = await world({ retainedBytes: 4_500, retainedBytesPerSession: 1_500 });
+    const [loud, quiet] = [await openTab(stores), await openTab(stores)];
+    const kept = await ended(stores, quiet);
+    const ids: CommandId[] = [];
+    for (let n = 0; n < 6; n += 1) {
+      ids.push(await ended(stores, loud));
+      await until(`log ${n} to be counted`, () => counted(stores, ids[n] as CommandId));
+    }
+    // One that is too large by itself.
+    const large = await ended(stores, loud, 9_000);
+    await until('the large log to go', () => isGone(stores, large));
+    for (const id of ids) expect(await isGone(stores, id), id).toBe(true);
+    expect((await entriesOf(stores, kept)).length).toBe(2);
+    await until('the tenant to be counted for what is there', async () => (await bytesOfTenant(stores)) === 1_000);
   });
 });
+
+/** Bytes that the tenant is counted for. */
+const bytesOfTenant = async ({ redis, keys }: Stores): Promise<number> =>
+  Number(await redis.hget(keys.tenantRetained('default')[1] as string, '#'));
+
+const counted = async ({ redis, keys }: Stores, id: CommandId): Promise<boolean> =>
+  (await redis.zscore(keys.tenantRetained('default')[0] as string, id)) !== null;

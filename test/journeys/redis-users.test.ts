@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createKeys } from '../../src/redis/keys.js';
 import { type Cluster, runHoming, startCluster } from '../support/cluster.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
 import { ROLES, type Role, redisUsers } from '../support/redis-users.js';
@@ -34,6 +35,7 @@ beforeAll(async () => {
       HOMING_MAX_QUEUED: '1000',
       HOMING_MAX_QUEUED_PER_SESSION: '1000',
       HOMING_MAX_RETAINED_BYTES: '100000000',
+      HOMING_MAX_RETAINED_BYTES_PER_SESSION: '100000000',
       HOMING_MAX_RUNNING: '1000',
       HOMING_MAX_RUNS_PER_SEC: '1000',
       HOMING_MAX_RUNS_PER_SEC_PER_PRINCIPAL: '1000',
@@ -79,7 +81,9 @@ describe('with a user for each role', () => {
     }
     await expect.poll(() => cluster.metric(0, 'homing_redis_up'), { timeout: 10_000 }).toBe(1);
     // The limits were counted.
-    const counted = ['sessions', 'queued', 'logs', 'bytes'].map((what) => `${PREFIX}:{tenant:default}:${what}`);
+    const ofTenant = ['sessions', 'queued', 'logs', 'bytes'].map((what) => `${PREFIX}:{tenant:default}:${what}`);
+    const keys = createKeys(PREFIX);
+    const counted = [...ofTenant, keys.queued(a.opened.sessionId), ...keys.retained(a.opened.sessionId)];
     await expect.poll(() => admin.exists(...counted), { timeout: 5_000 }).toBe(counted.length);
     expect(await refused()).toEqual([]);
   });
