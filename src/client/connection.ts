@@ -6,6 +6,8 @@
  * is there before the entries that follow it.
  */
 import { AppError, ERROR_CODES, type ErrorCode } from '../errors.js';
+import { CLOSE } from '../protocol/close-codes.js';
+import { UNREADABLE } from './session-state.js';
 import { openSocket, type WebSocketConstructor } from './socket.js';
 
 export type Answer =
@@ -82,8 +84,9 @@ export function openConnection(
     try {
       frame = JSON.parse(data);
     } catch {
-      end(1002, 'the server sent a frame that is not JSON');
-      socket.close(1002);
+      end(UNREADABLE, 'the server sent a frame that is not JSON');
+      // Of the codes that a browser may send. The node looks into what it sends from then on.
+      socket.close(CLOSE.PROTOCOL_ERROR);
       return;
     }
     events.onAlive();

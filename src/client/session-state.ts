@@ -77,6 +77,10 @@ const STEADY_MS = 5_000;
 const comesBack = (code: number): boolean =>
   (code >= 4000 && code <= 4499) || [1000, 1001, 1005, 1006, 1011, 1012, 1013, 1014].includes(code);
 
+/** A frame was no JSON. A node that hears so looks into what it sends (DE3), so some more attempts are worth it; for ever would hide a fault. */
+export const UNREADABLE = 1007;
+const MAX_UNREADABLE = 5;
+
 const TERMINAL_SENTENCES: Readonly<Record<number, string>> = {
   4500: 'another connection took this session over',
   4501: 'the token was not accepted',
@@ -135,13 +139,15 @@ export function decideNext(state: SessionState, event: SessionEvent, random: num
       return attached(state.attempt, state.sinceMs, event.behind);
     case 'refused':
       return state.state === 'connecting' ? afterRefusal(state.attempt, event, random) : { state, effect: NONE };
-    case 'lost':
+    case 'lost': {
       if (state.state === 'away') return { state, effect: NONE };
-      if (!comesBack(event.code)) {
+      const attempt = attemptAfter(state, event.nowMs);
+      if (!comesBack(event.code) && !(event.code === UNREADABLE && attempt < MAX_UNREADABLE)) {
         const sentence = TERMINAL_SENTENCES[event.code] ?? `the connection was closed with code ${event.code}`;
         return closed(event.reason === '' ? sentence : `${sentence}: ${event.reason}`, event.code);
       }
-      return wait(attemptAfter(state, event.nowMs), event.reason || `connection lost (${event.code})`, random);
+      return wait(attempt, event.reason || `connection lost (${event.code})`, random);
+    }
     case 'silent':
       if (!isAttached(state)) return { state, effect: NONE };
       return wait(attemptAfter(state, event.nowMs), 'two heartbeats did not come', random);

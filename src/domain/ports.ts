@@ -312,13 +312,19 @@ export type EndWithoutWorkerResult = { readonly type: 'ended'; readonly left?: L
 
 /** Who reads a log. An owner's read is refused unless session, attachment and ownership hold in the same script. */
 export type Reader =
-  | { readonly type: 'owner'; readonly sessionId: SessionId; readonly attachmentId: AttachmentId }
+  | {
+      readonly type: 'owner';
+      readonly sessionId: SessionId;
+      readonly attachmentId: AttachmentId;
+      /** Look into each entry, as for a viewer, since this reader could not read what it got. */
+      readonly careful?: boolean;
+    }
   | { readonly type: 'viewer' };
 
 export type LogPage =
   | {
       readonly type: 'page';
-      /** Entries after the cursor in order, as stored; at least one if there is one. Holes are where `fromSeq` jumps. */
+      /** Entries after the cursor in order, as stored, or as a gap `redis_lost` where one is damaged; at least one if there is one. Holes are where `fromSeq` jumps. */
       readonly entries: readonly StoredEntry[];
       readonly headSeq: number;
       readonly ackedSeq: number;

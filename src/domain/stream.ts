@@ -121,7 +121,13 @@ function gapText(
 /** Masked output bytes before this entry. */
 function startOffset(entry: StoredEntry): number | undefined {
   if (entry.letter !== 'o' && entry.letter !== 'g') return entry.endOffset;
-  const { params } = parseEntryText(entry.text);
+  let params: Readonly<Record<string, unknown>>;
+  try {
+    params = parseEntryText(entry.text).params;
+  } catch {
+    // Damaged in its middle: where it begins is not known, and its reader finds out.
+    return undefined;
+  }
   if (entry.letter === 'o') return typeof params.at === 'number' ? params.at : undefined;
   return typeof params.bytes === 'number' ? entry.endOffset - params.bytes : undefined;
 }

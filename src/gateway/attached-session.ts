@@ -26,6 +26,7 @@ import { CLOSE } from '../protocol/close-codes.js';
 import type { AttachmentId, CommandId, SessionId } from '../protocol/ids.js';
 import { parseLiveMessage } from '../protocol/live-message.js';
 import { createAcks } from './acks.js';
+import type { Careful } from './careful.js';
 import { traceDelivery } from './delivery-spans.js';
 import type { Address } from './outbox.js';
 import { createOwnedWatch } from './owned-watch.js';
@@ -51,6 +52,7 @@ export interface AttachedSessionPorts {
   readonly log: Log;
   readonly meter: Meter;
   readonly puller: Puller;
+  readonly careful: Careful;
   now(): number;
   /** Whether the bus is silent: then nothing is sent, for another node may hold the session (SE1). */
   busDown(sessionId: SessionId): boolean;
@@ -98,6 +100,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
 
   const streams = createSessionStreams({
     ...{ commands, gapNotes: ports.gapNotes, log, meter, sessionId, attachmentId, leaseMs, now },
+    careful: ports.careful.has(sessionId),
     send: deliver,
     mayPull: maySend,
     wantPull: () => {

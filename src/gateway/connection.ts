@@ -217,7 +217,9 @@ export function createConnection(node: Node, socket: WebSocket, stream: Socket, 
   });
 
   const gone = new Promise<void>((resolve) => {
-    socket.once('close', () => {
+    socket.once('close', (code: number) => {
+      // What we closed ourselves says nothing about what its client could read.
+      if (!ending && holding !== undefined) node.attachedPorts.careful.closed(holding.session.sessionId, code);
       ending = true;
       guest.seat.leave();
       clearTimeout(openTimer);

@@ -13,6 +13,7 @@ import { createAsker } from './ask.js';
 import type { AttachedSession } from './attached-session.js';
 import { createAttempts } from './attempts.js';
 import { auditHttp } from './audit-trail.js';
+import { createCareful } from './careful.js';
 import { addCors } from './cors.js';
 import { createDoors, isLoopback } from './doors.js';
 import { createEventStreams } from './event-streams.js';
@@ -85,7 +86,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
   const asker = createAsker({ nodeId, bus, table, chance });
   /** A node that hears nothing may have lost its sessions to another (SE1). */
   const busDown = (sessionId?: SessionId) => bus.probeAgeMs(sessionId) > BUS_SILENT_MS;
-  const attachedPorts = { ...ports, log, puller, busDown };
+  const attachedPorts = { ...ports, log, puller, careful: createCareful(), busDown };
   const reasserter = createReasserter({ ...ports, log, random, all: table.all });
   const streams = createEventStreams({ log, meter, now, random, keepAliveMs: options.keepAliveMs });
   const app = createHttpServer(log, doors, options.headersWithinMs);

@@ -2,7 +2,7 @@
  * How far each command a session owns was sent over its connection. Live messages and pages of the log both come through
  * here, so that every entry is sent once and in order (DE1), by the rules of `domain/stream`.
  */
-import type { CommandStore, GapNotes, Log, Meter, SessionCheck } from '../domain/ports.js';
+import type { CommandStore, GapNotes, Log, Meter, Reader, SessionCheck } from '../domain/ports.js';
 import {
   beginPull,
   compareHead,
@@ -37,6 +37,8 @@ export interface SessionStreamsOptions {
   readonly attachmentId: AttachmentId;
   /** How long a log that went back may take to be repaired (L2). */
   readonly leaseMs: number;
+  /** Look into each entry that is read; see careful. */
+  readonly careful: boolean;
   now(): number;
   send(texts: string, address: Address): void;
   /** Whether entries may be sent now. */
@@ -50,6 +52,7 @@ export type SessionStreams = ReturnType<typeof createSessionStreams>;
 export function createSessionStreams(options: SessionStreamsOptions) {
   const { commands, gapNotes, log, meter, sessionId, attachmentId, leaseMs, now, send, mayPull, wantPull } = options;
   const address: Address = { type: 'owner', sessionId, attachmentId };
+  const reader: Reader = { type: 'owner', sessionId, attachmentId, careful: options.careful };
   const streams = new Map<CommandId, StreamState>();
   /** Streams that wait for a page, in turn. */
   const wanting = new Set<CommandId>();
@@ -120,7 +123,7 @@ export function createSessionStreams(options: SessionStreamsOptions) {
   }
 
   async function pullOf(id: CommandId, before: StreamState): Promise<PullOutcome> {
-    const page = await commands.readLog(id, { type: 'owner', sessionId, attachmentId }, before.sentSeq, PAGE_BYTES);
+    const page = await commands.readLog(id, reader, before.sentSeq, PAGE_BYTES);
     const stream = streams.get(id);
     if (stopped || stream === undefined) return 'more';
     switch (page.type) {

@@ -162,7 +162,8 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         endOffset: flat[i + 3] as number,
         text: flat[i + 4] as string,
       };
-      entries.push(isWhole(entry) ? entry : lostEntry(commandId, entry, log));
+      const whole = isWhole(commandId, entry, owner === undefined || owner.careful === true);
+      entries.push(whole ? entry : await inPlaceOf(commandId, entry, ended === 1 && entry.seq === headSeq));
     }
     return {
       type: 'page',
@@ -172,6 +173,21 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       ended: ended === 1,
       ...(cursorOffset < 0 ? (afterSeq === 0 ? { cursorOffset: 0 } : {}) : { cursorOffset }),
     };
+  }
+
+  /** What is told in place of an entry that can not be read: a gap, and for the last of what is over its end, from the record. */
+  async function inPlaceOf(commandId: CommandId, entry: StoredEntry, isEnd: boolean): Promise<StoredEntry> {
+    const { fromSeq, seq } = entry;
+    const key = keys.command(commandId);
+    log?.error({ commandId, seq, key }, 'an entry of a log is damaged, and told as lost');
+    const place = { commandId, seq, ts: Date.now() } as const;
+    if (!isEnd) {
+      const text = serializeEntry({ type: 'gap', ...place, fromSeq, toSeq: seq, reason: 'redis_lost' });
+      return { ...entry, letter: ENTRY_LETTER.gap, text };
+    }
+    const [record] = await readHashes(redis, [key]);
+    const outcome = readable(() => readSnapshot(key, commandId, record ?? {}).outcome, log) ?? UNKNOWN_END;
+    return { ...entry, letter: ENTRY_LETTER.ended, text: serializeEntry({ type: 'ended', ...place, outcome }) };
   }
 
   /** The last characters of output as they are in the log; good enough for a command whose worker is gone. */
@@ -534,15 +550,29 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
   };
 }
 
-/** Entries are passed on unread; one that was cut short would break the frame it is in, and with it all others there. */
-const isWhole = ({ text }: StoredEntry): boolean => text.startsWith('{') && text.endsWith('}');
+const TYPE_OF = new Map<string, string>(Object.entries(ENTRY_LETTER).map(([type, letter]) => [letter, type]));
 
-/** What is told in place of an entry that can not be read. */
-function lostEntry(commandId: CommandId, entry: StoredEntry, log: Pick<Log, 'error'> | undefined): StoredEntry {
-  const { fromSeq, seq } = entry;
-  log?.error({ commandId, seq }, 'an entry of a log is damaged, and told as lost');
-  const gap = { type: 'gap', commandId, seq, ts: Date.now(), fromSeq, toSeq: seq, reason: 'redis_lost' } as const;
-  return { ...entry, letter: ENTRY_LETTER.gap, text: serializeEntry(gap) };
+/** Neither log nor record says how it ended. */
+const UNKNOWN_END: Outcome = {
+  ...{ reason: 'lost', code: null, signal: null, durationMs: 0, outputBytes: 0, tail: '', leftovers: 0 },
+  error: 'how it ended is damaged in Redis',
+};
+
+/**
+ * Whether an entry is what its place says. A damaged one would break the frame it is in, and with it all others there. Looking
+ * into every text is what the most of a catch-up would cost, so that is done for those who can not read what they got, for
+ * the one entry that must not be missed, and for a text that does not begin as they all do.
+ */
+function isWhole(commandId: CommandId, { letter, seq, text }: StoredEntry, careful: boolean): boolean {
+  const method = `command.${TYPE_OF.get(letter)}`;
+  const begin = `{"jsonrpc":"2.0","method":"${method}","params":{"commandId":"${commandId}","seq":${seq},`;
+  if (!careful && letter !== ENTRY_LETTER.ended && text.startsWith(begin) && text.endsWith('}}')) return true;
+  try {
+    const entry = parseEntryText(text);
+    return entry.method === method && entry.params.commandId === commandId && entry.params.seq === seq;
+  } catch {
+    return false;
+  }
 }
 
 /** Pairs of id and what holds it; see scripts/_turns.lua. */

@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { connect } from '../../src/client/node.js';
 import { ERROR_CODES } from '../../src/errors.js';
 import { httpRoutes } from '../../src/protocol/http.js';
 import { type CommandId, makeWorkerId, type SessionId } from '../../src/protocol/ids.js';
@@ -35,10 +36,13 @@ const ann = makeToken(secret, { sub: 'ann' });
 let redis: TestRedis;
 let stores: Stores;
 let node: TestNode;
+/** What the stores said that they could not read. */
+const told: string[] = [];
 
 beforeAll(async () => {
   redis = await startRedis();
-  stores = await createStores(redis.url);
+  const log = { ...silentLog, error: (fields: object) => void told.push(JSON.stringify(fields)) };
+  stores = await createStores(redis.url, { log });
   node = await startTestNode({ redis, stores, secret });
 });
 afterAll(async () => {
@@ -256,9 +260,149 @@ describe('records', () => {
     },
   );
 
+  /** Writes an entry of a log anew in its place: fields as given, the others as they were. */
+  async function rewrite(key: string, id: string, change: Record<string, string | undefined>): Promise<void> {
+    const held = await stores.redis.xrange(key, '-', '+');
+    await stores.redis.del(key);
+    for (const [at, fields] of held) {
+      const old = Object.fromEntries(fields.flatMap((name, i) => (i % 2 === 0 ? [[name, fields[i + 1]]] : [])));
+      const now = Object.entries(at === id ? { ...old, ...change } : old).filter(([, value]) => value !== undefined);
+      await stores.redis.xadd(key, at, ...(now.flat().length === 0 ? ['x', 'y'] : (now.flat() as string[])));
+    }
+  }
+  const entry = (seq: number, commandId: string, data = 'two') =>
+    JSON.stringify({
+      jsonrpc: '2.0',
+      method: 'command.output',
+      params: { commandId, seq, ts: 1, at: 4, stream: 'out', data },
+    });
+
+  /** Four entries and `ended`; the third is damaged while nobody looks, and the tab that comes back has the first two. */
+  async function brokenInTheMiddle(conversation: string, damage: (key: string, id: CommandId) => Promise<void>) {
+    const { tab, bad, good } = await scene(conversation);
+    const writer = await claimToWrite(stores, bad);
+    await writer.print('one ');
+    await tab.shows(bad, 'one ');
+    await tab.drop();
+    for (const word of ['two ', 'three ', 'four ']) await writer.print(word);
+    await writer.end();
+    await damage(stores.keys.first(bad), bad);
+    return { tab, bad, good };
+  }
+  /** All others of the tab are heard, and of the damaged log what is before and after. */
+  async function losesOnly({ tab, bad, good }: { tab: Tab; bad: CommandId; good: CommandId }, shown: string) {
+    const writer = await claimToWrite(stores, good);
+    await writer.print('still here');
+    await writer.end();
+    await tab.ended(good);
+    await tab.ended(bad);
+    expect(tab.output(good)).toBe('still here');
+    expect(tab.output(bad)).toBe(shown);
+    expect((await fetch(`${node.opsUrl}/livez`)).status).toBe(200);
+  }
+  const gapsOf = (tab: Tab, id: CommandId) =>
+    tab.recording
+      .filter(({ method, params }) => method === 'command.gap' && params.commandId === id)
+      .map(({ params: { fromSeq, toSeq, reason } }) => ({ fromSeq, toSeq, reason }));
+  const THIRD_IS_LOST = [{ fromSeq: 3, toSeq: 3, reason: 'redis_lost' }];
+
+  /** What shows without looking into a text. */
+  const SEEN_AT_ONCE: readonly (readonly [
+    what: string,
+    change: (id: CommandId) => Record<string, string | undefined>,
+  ])[] = [
+    ['is no entry', () => ({ j: '{}' })],
+    [
+      'is another’s',
+      (id) => ({
+        j: entry(
+          3,
+          id.replace(/.$/, (last) => (last === '0' ? '1' : '0')),
+        ),
+      }),
+    ],
+    ['has another seq', (id) => ({ j: entry(4, id) })],
+    ['has its beginning overwritten', () => ({ j: `${'\0'.repeat(80)}"}}` })],
+    ['has no text', () => ({ j: undefined })],
+    ['has no end offset', () => ({ b: 'x' })],
+    ['reaches beyond itself', () => ({ f: '9' })],
+    ['is of no kind', () => ({ k: 'z' })],
+    ['has no fields at all', () => ({ k: undefined, f: undefined, b: undefined, n: undefined, j: undefined })],
+  ];
+  it.each(SEEN_AT_ONCE)(
+    '[V1] [DE3] an entry in the middle of a log that %s is told as a gap at its place, and what follows arrives',
+    async (what, change) => {
+      const world = await brokenInTheMiddle(`middle ${what}`.replaceAll(/[^a-z]/g, '-'), (key, id) =>
+        rewrite(key, '3-0', change(id)),
+      );
+      await using tab = world.tab;
+      await tab.resume(node.url);
+      await losesOnly(world, 'one two four ');
+      expect(gapsOf(tab, world.bad)).toEqual(THIRD_IS_LOST);
+      expect(told.join('\n')).toContain(stores.keys.command(world.bad));
+    },
+  );
+
+  it('[V1] [DE3] an entry whose text is damaged in its middle costs a client one connection, then it is a gap, by every door', async () => {
+    const { tab, bad, good } = await scene('middle-of-a-text');
+    const [broken, writer] = [await claimToWrite(stores, bad), await claimToWrite(stores, good)];
+    await tab.close();
+    for (const word of ['one ', 'two ', 'three ', 'four ']) await broken.print(word);
+    await broken.end();
+    const key = stores.keys.first(bad);
+    await rewrite(key, '3-0', { j: entry(3, bad).replace('two', 'tw"o\n') });
+    // The next session of the conversation gets both, several entries in a frame.
+    const session = await connect({ url: node.url, token: ann, conversation: 'middle-of-a-text' });
+    const faults = node.count('homing_internal_errors_total');
+    let losses = 0;
+    session.on('status', ({ state }) => {
+      if (state === 'away') losses += 1;
+    });
+    await writer.print('still here');
+    await writer.end();
+    const textOf = async (id: string) => {
+      const handle = await until('the command', () => session.commands.get(id));
+      let text = '';
+      for await (const item of handle.output) text += item.type === 'gap' ? `[${item.reason}]` : item.text;
+      return { text, reason: (await handle.ended).reason };
+    };
+    expect(await within('the damaged log', textOf(bad))).toEqual({
+      text: 'one two [redis_lost]four ',
+      reason: 'exited',
+    });
+    expect(await within('the other', textOf(good))).toEqual({ text: 'still here', reason: 'exited' });
+    expect(losses).toBe(1);
+    session.leave();
+    // Those who parse entries anyway.
+    for (const path of ['log?format=text', 'log?format=jsonl', 'log']) {
+      const answer = await fetch(`${node.url}/v1/commands/${bad}/${path}`, {
+        headers: { authorization: `Bearer ${ann}` },
+      });
+      const text = await answer.text();
+      expect(text, path).toContain('four ');
+      expect(text, path).toContain('redis_lost');
+    }
+    expect(node.count('homing_internal_errors_total')).toBe(faults);
+  });
+
+  it('[V1] [DE2] an `ended` that is damaged arrives all the same, once, as the record says, or with the word that it is not known', async () => {
+    const world = await brokenInTheMiddle('damaged-end', (key, id) =>
+      rewrite(key, '5-0', { j: `{"jsonrpc":"2.0","method":"command.ended","params":{"commandId":"${id}","seq":5,}}` }),
+    );
+    await using tab = world.tab;
+    await tab.resume(node.url);
+    await losesOnly(world, 'one two three four ');
+    const ends = tab.recording.filter((one) => one.method === 'command.ended' && one.params.commandId === world.bad);
+    expect(ends.map(({ params }) => params)).toMatchObject([{ seq: 5, outcome: { reason: 'exited', code: 0 } }]);
+    await stores.redis.hset(stores.keys.command(world.bad), 'outcome', '}{');
+    const page = await stores.commands.readLog(world.bad, { type: 'viewer' }, 4, 1_000);
+    expect(page.type === 'page' && page.entries.map(({ text }) => JSON.parse(text).params.outcome)).toMatchObject([
+      { reason: 'lost', error: 'how it ended is damaged in Redis' },
+    ]);
+  });
+
   it('[V1] that can not be read hold up neither the reconciler, nor an audit, nor a look at other claims', async () => {
     const stored = await openStored(stores);
-    const told: string[] = [];
     const log = { ...silentLog, error: (fields: object) => void told.push(JSON.stringify(fields)), child: () => log };
     const ids = await Promise.all([1, 2, 3].map(async () => (await submit(stores, { tab: stored })).commandId));
     const [bad, good, running] = ids as [CommandId, CommandId, CommandId];

@@ -1,7 +1,13 @@
 /** What a client does about a loss, a refusal and silence. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { decideNext, RECONNECT, type SessionEvent, type SessionState } from '../../src/client/session-state.js';
+import {
+  decideNext,
+  RECONNECT,
+  type SessionEvent,
+  type SessionState,
+  UNREADABLE,
+} from '../../src/client/session-state.js';
 
 const connecting: SessionState = { state: 'connecting', attempt: 0 };
 const live: SessionState = { state: 'live', attempt: 0, sinceMs: 0 };
@@ -26,6 +32,19 @@ describe('after a loss', () => {
       state: { state: 'closed', code },
       effect: { type: 'end' },
     });
+  });
+
+  it('[DE3] comes back a few times after a frame that it could not read, since the node looks into them then', () => {
+    let state: SessionState = live;
+    for (let n = 0; n < 5; n += 1) {
+      const waiting: SessionState = decideNext(state, lost(UNREADABLE, 1_000), 0.5).state;
+      expect(waiting).toMatchObject({ state: 'away' });
+      state = decideNext(waiting, { type: 'retry' }, 0).state;
+    }
+    expect(decideNext(state, lost(UNREADABLE, 1_000), 0.5).state).toMatchObject({ state: 'closed', code: UNREADABLE });
+    // What held in between was worth it.
+    const up: SessionState = { state: 'live', attempt: 5, sinceMs: 0 };
+    expect(decideNext(up, lost(UNREADABLE), 0.5).state).toMatchObject({ state: 'away' });
   });
 
   it('draws a delay for each attempt, longer in bound each time, and from the start again after a steady connection', () => {

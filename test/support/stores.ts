@@ -67,6 +67,8 @@ export interface StoresOptions {
   readonly refusalOf?: (request: SubmitRequest) => Promise<AppError | undefined>;
   /** Another folder of scripts, in which a fence was taken out. */
   readonly scriptsFolder?: URL;
+  /** Hears of what can not be read. */
+  readonly log?: Log;
 }
 
 export async function createStores(url: string, options: StoresOptions = {}): Promise<Stores> {
@@ -93,6 +95,7 @@ export async function createStores(url: string, options: StoresOptions = {}): Pr
     commands: createCommandStore({
       ...common,
       chance,
+      ...(options.log === undefined ? {} : { log: options.log }),
       ...(options.limits === undefined ? {} : { limits: options.limits }),
       ...(options.refusalOf === undefined ? {} : { refusalOf: options.refusalOf }),
       logFirstBytes: options.logFirstBytes ?? 1024 * 1024,
