@@ -18,13 +18,18 @@ const COALESCE_MS = 16;
 const MASK_IDLE_MS = 250;
 const READ_BYTES = 64 * 1024;
 const LOOK_EVERY_MS = 10;
-/** A terminal has no end while we hold it open, so quiet must do: what was written comes within a few ms. */
+/** A terminal has no end while we hold it open, so quiet must do, after everything that was written has come. */
 const TERMINAL_IDLE_MS = 100;
+/** Only one whose output is stopped, or that somebody fills without a pause, takes longer. */
+const TERMINAL_DRAINED_WITHIN_MS = 2_000;
 
 export interface Output {
   /** When bytes last came, on the clock of `performance.now()`. */
   readonly lastByteAtMs: number;
-  /** Resolves when every pipe is at its end, or nothing came for `idleMs`, or `maxMs` have passed (CO6). */
+  /**
+   * Resolves when every pipe is at its end, or nothing came for `idleMs`, or `maxMs` have passed (CO6); of a terminal, before that,
+   * when everything written in it until now has come, or two seconds have passed.
+   */
   settled(idleMs: number, maxMs: number): Promise<void>;
   /** Hands out what waits and lets go of the pipes. Idempotent. */
   close(): void;
@@ -114,6 +119,12 @@ export function createOutput(
     }
   }
 
+  async function terminalsDrained(): Promise<void> {
+    const drained = sources.map((source) => (source.stream === 'pty' ? source.pty.drained() : undefined));
+    if (drained.every((promise) => promise === undefined)) return;
+    await Promise.race([Promise.all(drained), ended, sleep(TERMINAL_DRAINED_WITHIN_MS)]);
+  }
+
   return {
     get lastByteAtMs() {
       return lastByteAtMs;
@@ -121,6 +132,7 @@ export function createOutput(
     async settled(idleMs, maxMs) {
       const hasPipes = sources.some((source) => source.stream !== 'pty');
       const quietMs = hasPipes ? idleMs : Math.min(idleMs, TERMINAL_IDLE_MS);
+      await terminalsDrained();
       const deadlineMs = performance.now() + maxMs;
       const quietSince = performance.now();
       while (!allEnded() && performance.now() < deadlineMs) {

@@ -172,7 +172,7 @@ describe.each(['pidns', 'group'] as const)('a terminal, contained by %s', (level
     expect(outcome).toMatchObject({ reason: 'exited', code: 0 });
   });
 
-  it('loses nothing of the end: 200 times 20 KB', async () => {
+  it('loses nothing of the end: 48 times 20 KB', async () => {
     await using test = await startWorkerOn(stores, redis.url, {}, { level });
     const tab = await openTab(stores);
     const sizes: number[] = [];
@@ -182,10 +182,10 @@ describe.each(['pidns', 'group'] as const)('a terminal, contained by %s', (level
       await test.run(commandId);
       sizes.push((await readWholeLog(stores, commandId)).output.length);
     };
-    for (let i = 0; i < 25; i += 1) await Promise.all(Array.from({ length: 8 }, one));
+    for (let i = 0; i < 6; i += 1) await Promise.all(Array.from({ length: 8 }, one));
     expect(sizes.filter((size) => size !== 20_480)).toEqual([]);
-    expect(sizes).toHaveLength(200);
-  }, 120_000);
+    expect(sizes).toHaveLength(48);
+  });
 
   it('tells its programs a new size', async () => {
     await using run = await start(
@@ -226,8 +226,10 @@ describe.each(['pidns', 'group'] as const)('a terminal, contained by %s', (level
       { argv: ['/bin/bash', '--norc', '-i'], env: { PS1: '$ ', TERM: 'xterm' }, pty },
       level,
     );
+    // Before the shell reads for itself, a key that sends a signal throws away what was typed.
+    await run.seen('$ ');
     await write(run.commandId, 0, 'sleep 300\n');
-    await run.seen('sleep 300');
+    await run.seen('sleep 300\r\n');
     let offset = 10;
     // Typed until it shows: the shell may not have put the program in front yet.
     await until('the job to stop', async () => {
