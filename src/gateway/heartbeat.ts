@@ -24,6 +24,7 @@ export function createHeartbeat(options: {
   /** Taken so far when something was left waiting; undefined when nothing was. */
   let takenBefore: number | undefined;
   let timer: NodeJS.Timeout;
+  let dueAtMs = 0;
 
   const alive = () => {
     silentIntervals = 0;
@@ -31,7 +32,19 @@ export function createHeartbeat(options: {
   socket.on('pong', alive);
   socket.on('message', alive);
 
+  function beatIn(waitMs: number): void {
+    dueAtMs = performance.now() + waitMs;
+    timer = setTimeout(beat, waitMs);
+  }
+  // Tabs that came back together do not beat together.
+  const beatLater = () => beatIn(heartbeatMs * (0.5 + random() / 2));
+
   function beat(): void {
+    // This process stood still, and its timers run before it reads: another node may have the session by now, and says so first.
+    if (performance.now() - dueAtMs > heartbeatMs) {
+      beatLater();
+      return;
+    }
     // Bytes count only behind a backlog: the kernel takes a few for a peer that is long gone.
     if (takenBefore !== undefined && outbox.takenBytes() > takenBefore) silentIntervals = 0;
     takenBefore = outbox.waitingBytes() > 0 ? outbox.takenBytes() : undefined;
@@ -48,10 +61,9 @@ export function createHeartbeat(options: {
         bus: busDown(attached.sessionId) ? 'down' : 'ok',
       });
     }
-    timer = setTimeout(beat, heartbeatMs);
+    beatIn(heartbeatMs);
   }
-  // Tabs that came back together do not beat together.
-  timer = setTimeout(beat, heartbeatMs * (0.5 + random() / 2));
+  beatLater();
 
   return { close: () => clearTimeout(timer) };
 }
