@@ -16,21 +16,36 @@ const WIDE = [
 /** Minutes each; each guard has a quicker twin in test/contracts/fences. `npm run test:long` runs these. */
 const LONG = ['test/long/**'];
 
+/**
+ * These share a process, one after the other: most of their cost is loading the same modules again. Importing a file of ours does
+ * nothing and keeps nothing, so none sees another.
+ */
+const SHARED = ['test/pure/**/*.test.ts'];
+const EXCLUDED = [
+  '**/node_modules/**',
+  ...(process.env.HOMING_TEST_LONG === undefined ? LONG : []),
+  ...(process.env.HOMING_TEST_PART === 'core' ? WIDE : []),
+];
+/** A guard against hanging, and no measure of speed: it leaves room for a machine of half the speed that has much to do. */
+const HUNG_MS = 60_000;
+const EACH = {
+  pool: 'forks' as const,
+  testTimeout: HUNG_MS,
+  hookTimeout: HUNG_MS,
+  expect: { poll: { timeout: HUNG_MS / 2 } },
+  setupFiles: ['test/support/no-leaks.ts'],
+};
+
 /** Three files at a time: each journey runs a cluster of real processes, and much of a test is waiting. Two cores are what we promise to need. */
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
-    exclude: [
-      '**/node_modules/**',
-      ...(process.env.HOMING_TEST_LONG === undefined ? LONG : []),
-      ...(process.env.HOMING_TEST_PART === 'core' ? WIDE : []),
-    ],
-    pool: 'forks',
     maxWorkers: 3,
-    testTimeout: 30_000,
-    hookTimeout: 30_000,
     teardownTimeout: 5_000,
+    // Once for all.
     globalSetup: ['test/support/server.ts', 'test/support/npx.ts'],
-    setupFiles: ['test/support/no-leaks.ts'],
+    projects: [
+      { test: { ...EACH, name: 'own', include: ['test/**/*.test.ts'], exclude: [...EXCLUDED, ...SHARED] } },
+      { test: { ...EACH, name: 'shared', include: SHARED, exclude: EXCLUDED, isolate: false } },
+    ],
   },
 });

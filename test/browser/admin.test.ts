@@ -91,7 +91,7 @@ describe("the operators' pages", () => {
   it('[SE6] drain a node by its button', async () => {
     await page.goto(`${ops()}/admin/nodes/${cluster.node(1).id}`);
     await page.getByRole('button', { name: 'Drain' }).click();
-    await expect.poll(() => cluster.node(1).exitCode, { timeout: 15_000 }).toBe(0);
+    await expect.poll(() => cluster.node(1).exitCode).toBe(0);
     expect(faults).toEqual([]);
     expect(outside.filter((url) => !blocked.has(url))).toEqual([]);
   });

@@ -27,8 +27,8 @@ describe('two tabs on two nodes', () => {
     await first.over();
     await second.over();
 
-    await expect.poll(() => first.terminalText(), { timeout: 10_000 }).toBe(numberedText('never-elsewhere', 300));
-    await expect.poll(() => second.terminalText(), { timeout: 10_000 }).toBe(numberedText('mine', 20));
+    await expect.poll(() => first.terminalText()).toBe(numberedText('never-elsewhere', 300));
+    await expect.poll(() => second.terminalText()).toBe(numberedText('mine', 20));
     // The second page knows that the command exists, and whose it is, but nothing of its output.
     const row = second.page.locator(`.row[data-command="${commandId}"]`);
     await until('the command in the list of the second tab', async () =>
@@ -41,7 +41,7 @@ describe('two tabs on two nodes', () => {
     // Twin: looked at on purpose it is there, and this test would have seen it.
     await second.open(commandId);
     await second.over();
-    await expect.poll(() => second.page.content(), { timeout: 10_000 }).toContain('never-elsewhere 300');
+    await expect.poll(() => second.page.content()).toContain('never-elsewhere 300');
     expect([...first.faults, ...second.faults]).toEqual([]);
     for (const node of [0, 1]) expect(await cluster.metric(node, 'homing_misdelivered_total')).toBe(0);
   });
@@ -109,7 +109,7 @@ describe('two tabs on two nodes', () => {
     await shotBoth(tab, 'input');
     await tab.page.getByRole('button', { name: 'End of input' }).click();
     await tab.over();
-    await expect.poll(() => tab.terminalText(), { timeout: 10_000 }).toBe('got one\nno more');
+    await expect.poll(() => tab.terminalText()).toBe('got one\nno more');
 
     await tab.page.getByLabel('A terminal of its own').check();
     await tab.run('stty size; read -r word; echo "word: $word"; sleep 60');

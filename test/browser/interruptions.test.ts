@@ -47,7 +47,7 @@ describe('a page behind a balancer over two nodes', () => {
     // The same command is in view without a click.
     expect(await tab.page.locator('.row[aria-selected="true"]').getAttribute('data-command')).toBe(commandId);
     await tab.over();
-    await expect.poll(() => tab.terminalText(), { timeout: 10_000 }).toBe(numberedText('line', 100));
+    await expect.poll(() => tab.terminalText()).toBe(numberedText('line', 100));
     expect(tab.page.url()).not.toContain('token');
   });
 
@@ -71,7 +71,7 @@ describe('a page behind a balancer over two nodes', () => {
     await shotBoth(copy, 'copied-tab');
     expect(await copy.sessionId()).not.toBe(await tab.sessionId());
     await tab.over();
-    await expect.poll(() => tab.terminalText(), { timeout: 10_000 }).toBe(numberedText('kept', 60));
+    await expect.poll(() => tab.terminalText()).toBe(numberedText('kept', 60));
     const row = page.locator(`.row[data-command="${commandId}"]`);
     await until('whose it is', async () =>
       (await row.textContent())?.includes(`tab ${(await tab.sessionId()).slice(-4)}`),
@@ -88,7 +88,7 @@ describe('a page behind a balancer over two nodes', () => {
     await tab.page.getByText('This node is being stopped.').waitFor();
     await shotBoth(tab, 'draining');
     await tab.over();
-    await expect.poll(() => tab.terminalText(), { timeout: 10_000 }).toBe(numberedText('on', 60));
+    await expect.poll(() => tab.terminalText()).toBe(numberedText('on', 60));
     expect(await tab.sessionId()).toBe(sessionId);
     await until('the end of the node', () => cluster.node(0).exitCode !== null);
     await cluster.node(0).restart();
@@ -104,7 +104,7 @@ describe('a page behind a balancer over two nodes', () => {
     await tab.page.locator('[data-connection="away"], [data-connection="connecting"]').waitFor();
     balancer.use(0);
     await tab.over();
-    await expect.poll(() => tab.terminalText(), { timeout: 10_000 }).toBe(numberedText('line', 150));
+    await expect.poll(() => tab.terminalText()).toBe(numberedText('line', 150));
     expect(loads).toEqual([]);
     await cluster.node(1).restart();
   });
@@ -127,7 +127,7 @@ describe('a page behind a balancer over two nodes', () => {
     // Nobody else was there: its own new session adopts the command.
     const row = tab.page.locator(`.row[data-command="${commandId}"]`);
     await until('the command', async () => (await row.textContent())?.includes('this tab, before'));
-    await expect.poll(() => tab.terminalText(), { timeout: 10_000 }).toBe(numberedText('early', 5));
+    await expect.poll(() => tab.terminalText()).toBe(numberedText('early', 5));
     await shotBoth(tab, 'back-after-grace');
   });
 

@@ -109,7 +109,7 @@ describe('the trace of a command', () => {
       (await census().command(commandId))?.trace
         .filter(({ what }) => what === 'gap')
         .map(({ from, to, why }) => `${from}-${to} ${why}`);
-    await expect.poll(gaps, { timeout: 5_000 }).toEqual(['5-12 flood', '1-2 trimmed']);
+    await expect.poll(gaps).toEqual(['5-12 flood', '1-2 trimmed']);
     notes.close();
     await stores.redis.del(stores.keys.command(commandId), stores.keys.trace(commandId));
     const ran = await stores.scripts.run(

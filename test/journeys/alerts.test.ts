@@ -36,8 +36,7 @@ afterAll(async () => {
 
 const firing = async (name: string) =>
   (await prometheus.alerts()).filter(({ state, labels }) => state === 'firing' && labels.alertname === name);
-const fires = (name: string) =>
-  expect.poll(async () => (await firing(name)).length, { timeout: 25_000 }).toBeGreaterThan(0);
+const fires = (name: string) => expect.poll(async () => (await firing(name)).length).toBeGreaterThan(0);
 const hostOf = (url: string) => new URL(url).host;
 
 describe('an alert', () => {

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { startCollector } from '../support/trace-collector.js';
+import { until } from '../support/wait.js';
 
 let collector: Awaited<ReturnType<typeof startCollector>>;
 let cluster: Cluster;
@@ -36,7 +37,7 @@ describe('a command that was submitted at one node, run by a worker and delivere
     const { commandId } = json;
     await tab.ended(commandId);
     const mine = () => collector.spans.filter((span) => span.traceId === traceId);
-    await expect.poll(() => mine().length, { timeout: 10_000 }).toBe(5);
+    await expect.poll(() => mine().length).toBe(5);
 
     const named = (name: string) => mine().filter((span) => span.name === name);
     const [submit] = named('homing submit');
@@ -80,7 +81,7 @@ describe('a command that was submitted at one node, run by a worker and delivere
     await tab.ended(json.commandId);
     const names = () => collector.spans.filter((span) => span.traceId === traceId).map(({ name }) => name);
     await expect
-      .poll(() => [...new Set(names())].sort(), { timeout: 10_000 })
+      .poll(() => [...new Set(names())].sort())
       .toEqual(['homing deliver', 'homing queue', 'homing run', 'homing submit']);
   });
 
@@ -102,7 +103,10 @@ describe('a command that was submitted at one node, run by a worker and delivere
           .map((line) => ({ process: id, ...JSON.parse(line) })),
       );
     const told = (msg: string) => lines().find((line) => line.msg === msg);
-    await expect.poll(() => told('the end of a command was sent to its owner')).toBeDefined();
+    // Each process writes for itself.
+    for (const msg of ['the end of a command was sent to its owner', 'command is over']) {
+      await until(`"${msg}" in a log`, () => told(msg) !== undefined);
+    }
     const [first, second] = cluster.nodes.map(({ id }) => id);
     const worker = cluster.workers[0]?.id;
     expect(told('a command is queued')).toMatchObject({

@@ -102,7 +102,7 @@ describe('isolation', () => {
         cursors: { [secretCommand]: 0 },
       };
       socket.ws.send(JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'session.resume', params }));
-      await expect.poll(() => heard.length, { timeout: 5_000, message: what }).toBeGreaterThan(0);
+      await expect.poll(() => heard.length, { message: what }).toBeGreaterThan(0);
       const answer = JSON.parse(heard[0] as string);
       // Nothing follows the refusal.
       socket.ws.terminate();

@@ -34,7 +34,7 @@ describe('the ops address', () => {
   it('names every node and worker, the sessions of a node, and what a session owns', async () => {
     const tab = await cluster.tab(0);
     const commandId = await tab.run({ argv: ['sleep', '30'] });
-    await expect.poll(async () => (await json('/admin')).workers[0]?.commands, { timeout: 10_000 }).toBe(1);
+    await expect.poll(async () => (await json('/admin')).workers[0]?.commands).toBe(1);
     const { nodes, workers } = await json('/admin');
     expect(nodes).toHaveLength(2);
     expect(workers[0]).toMatchObject({ pool: 'default', draining: false });
@@ -74,7 +74,7 @@ describe('the ops address', () => {
         ?.flatMap((queue: { jobs: { id: string }[] }) => queue.jobs)
         .find((job: { id: string }) => job.id === commandId);
     };
-    await expect.poll(find, { timeout: 15_000 }).toBeDefined();
+    await expect.poll(find).toBeDefined();
     const job = await find();
     expect(job.name).toContain('echo');
     expect(job.data).toMatchObject({ originSessionId: tab.sessionId, conversation: 'board' });
@@ -94,7 +94,7 @@ describe('the ops address', () => {
 
   it('has the figures of the catalogue, and the depth of each pool', async () => {
     const text = async () => (await ask('/metrics')).text();
-    await expect.poll(text, { timeout: 10_000 }).toContain('homing_pool_workers{pool="default"} 1');
+    await expect.poll(text).toContain('homing_pool_workers{pool="default"} 1');
     const figures = await text();
     expect(figures).toContain('homing_misdelivered_total 0');
     expect(figures).toContain('homing_queue_depth{pool="default"} 0');
@@ -129,7 +129,7 @@ describe('the ops address', () => {
     expect(await cluster.metric(0, 'homing_attaches_total')).toBeGreaterThan(0);
     const headers = { authorization: `Bearer ${METRICS}` };
     const text = async () => (await fetch(`${cluster.workers[0]?.opsUrl}/metrics`, { headers })).text();
-    await expect.poll(text, { timeout: 10_000 }).toContain('homing_commands_killed_total{reason="cancelled"}');
+    await expect.poll(text).toContain('homing_commands_killed_total{reason="cancelled"}');
     const figures = await text();
     for (const name of ['wait', 'spawn', 'run']) {
       expect(
@@ -144,7 +144,7 @@ describe('the ops address', () => {
         await cluster.metric(1, 'homing_retained_bytes'),
         Number(/homing_retained_bytes (\d+)/.exec(await text())?.[1] ?? 0),
       );
-    await expect.poll(retained, { timeout: 10_000 }).toBeGreaterThan(1_000);
+    await expect.poll(retained).toBeGreaterThan(1_000);
   });
 
   it('[SE6] drains a node and a worker on request: both end by themselves with status 0', async () => {
@@ -152,10 +152,10 @@ describe('the ops address', () => {
     const [worker] = cluster.workers;
     const tab = await cluster.tab(1);
     expect((await ask(`/admin/nodes/${node?.id}/drain`, { method: 'POST' })).status).toBe(202);
-    await expect.poll(() => node?.exitCode, { timeout: 15_000 }).toBe(0);
+    await expect.poll(() => node?.exitCode).toBe(0);
     await tab.waitFor('session.draining', (arrival) => arrival.method === 'session.draining');
     expect((await ask(`/admin/workers/${worker?.id}/drain`, { method: 'POST' })).status).toBe(202);
-    await expect.poll(() => worker?.exitCode, { timeout: 15_000 }).toBe(0);
+    await expect.poll(() => worker?.exitCode).toBe(0);
     const foreign = { origin: 'https://elsewhere.example' };
     const forged = await ask(`/admin/nodes/${cluster.nodes[0]?.id}/drain`, { method: 'POST', headers: foreign });
     expect(forged.status).toBe(403);

@@ -79,12 +79,12 @@ describe('with a user for each role', () => {
     ]) {
       expect((await ops(path)).status, path).toBe(200);
     }
-    await expect.poll(() => cluster.metric(0, 'homing_redis_up'), { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => cluster.metric(0, 'homing_redis_up')).toBe(1);
     // The limits were counted.
     const ofTenant = ['sessions', 'queued', 'logs', 'bytes'].map((what) => `${PREFIX}:{tenant:default}:${what}`);
     const keys = createKeys(PREFIX);
     const counted = [...ofTenant, keys.queued(a.opened.sessionId), ...keys.retained(a.opened.sessionId)];
-    await expect.poll(() => admin.exists(...counted), { timeout: 5_000 }).toBe(counted.length);
+    await expect.poll(() => admin.exists(...counted)).toBe(counted.length);
     expect(await refused()).toEqual([]);
   });
 

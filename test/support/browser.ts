@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
 import type { Cluster } from './cluster.js';
 import { startTcpProxy, type TcpProxy } from './tcp-proxy.js';
+import { DEFAULT_LIMIT_MS } from './wait.js';
 
 const SCREENS = fileURLToPath(new URL('../../.artifacts/screens/', import.meta.url));
 const PROGRAMS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
@@ -100,7 +101,7 @@ export async function openWebTab(
   await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(url).origin });
   const page = await context.newPage();
   // Below the limit of a test, so that a failure names the step.
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(DEFAULT_LIMIT_MS);
   const tab = webTab(page, url);
   await page.goto(withoutToken ? url : `${url}/#token=${token}&conversation=${conversation}`);
   if (!withoutToken) await tab.live();

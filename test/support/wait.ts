@@ -1,7 +1,8 @@
 /** Waiting for events, never for a time: each wait has a limit, and says what it waited for when it is over. */
 import { setTimeout as delay } from 'node:timers/promises';
 
-export const DEFAULT_LIMIT_MS = 15_000;
+/** A guard against waiting for ever, and no measure of speed: what has a limit of its own in the rules is measured where it is tried. */
+export const DEFAULT_LIMIT_MS = 30_000;
 
 /** Asks again and again, until the answer is neither undefined nor false. Errors of `ask` count as "not yet". */
 export async function until<T>(
