@@ -117,26 +117,30 @@ describe('the page for everybody', () => {
     await rm(folder, { recursive: true });
   });
 
-  it('[IS1] takes the token out of the address at once, keeps it in the tab, and asks for one without it', async () => {
+  it('[IS1] takes the token out of the address at once and keeps it in the tab', async () => {
     const token = cluster.token();
     const tab = await openWebTab(browser, url(), token, { conversation: 'token' });
     expect(tab.page.url()).toBe(`${url()}/`);
     expect(await tab.page.evaluate(() => JSON.stringify(localStorage))).not.toContain(token);
     expect(await tab.page.evaluate(() => JSON.stringify(sessionStorage))).toContain(token);
+    expect(tab.faults).toEqual([]);
+  });
 
-    const other = await openWebTab(browser, url(), token, { withoutToken: true });
-    await other.page.getByText('A token is needed').waitFor();
-    await shotBoth(other, 'token');
-    expect(await axe(other.page)).toEqual([]);
-    await other.page.getByLabel('Token', { exact: true }).fill('not.a.token');
-    await other.page.keyboard.press('Enter');
-    await other.page.getByRole('button', { name: 'Give a token' }).click();
-    await other.page.getByText('A new token is needed').waitFor();
-    await shotBoth(other, 'token-refused');
-    await other.page.getByLabel('Token', { exact: true }).fill(token);
-    await other.page.keyboard.press('Enter');
-    await other.live();
-    expect([...tab.faults, ...other.faults]).toEqual([]);
+  it('[IS1] asks for a token where it has none, and for another where it is refused', async () => {
+    const token = cluster.token();
+    const tab = await openWebTab(browser, url(), token, { withoutToken: true });
+    await tab.page.getByText('A token is needed').waitFor();
+    await shotBoth(tab, 'token');
+    expect(await axe(tab.page)).toEqual([]);
+    await tab.page.getByLabel('Token', { exact: true }).fill('not.a.token');
+    await tab.page.keyboard.press('Enter');
+    await tab.page.getByRole('button', { name: 'Give a token' }).click();
+    await tab.page.getByText('A new token is needed').waitFor();
+    await shotBoth(tab, 'token-refused');
+    await tab.page.getByLabel('Token', { exact: true }).fill(token);
+    await tab.page.keyboard.press('Enter');
+    await tab.live();
+    expect(tab.faults).toEqual([]);
   });
 
   it('is served with a strict policy, fresh pages and lasting files, and weighs less than 200 kB', async () => {
@@ -167,15 +171,15 @@ describe('the page for everybody', () => {
 /** Every finding of axe as a sentence. */
 async function axe(page: Page): Promise<string[]> {
   // Through the debugger, not as a script of the page: the policy of the page stays as it is.
-  await page.evaluate(await axeSource());
+  if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(await axeSource());
   return page.evaluate(async () => {
-    const { axe } = globalThis as unknown as { axe: { run(): Promise<{ violations: Violation[] }> } };
+    const { axe } = globalThis as unknown as { axe: { run(options: object): Promise<{ violations: Violation[] }> } };
     interface Violation {
       readonly id: string;
       readonly help: string;
       readonly nodes: readonly { readonly target: readonly unknown[] }[];
     }
-    const { violations } = await axe.run();
+    const { violations } = await axe.run({ resultTypes: ['violations'] });
     return violations.map(
       ({ id, help, nodes }) => `${id}: ${help} (${nodes.map(({ target }) => target.join(' ')).join(', ')})`,
     );

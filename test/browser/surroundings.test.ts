@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
-import type { Browser } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openWebTab, startBrowser } from '../support/browser.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
@@ -31,11 +31,14 @@ describe('around the console', () => {
   let stranger: Awaited<ReturnType<typeof startApplication>>;
   let cluster: Cluster;
   let browser: Browser;
+  /** One for all of them, since a new one costs more than what they do. */
+  let page: Page;
 
   beforeAll(async () => {
     [application, stranger] = await Promise.all([startApplication(), startApplication()]);
     const env = { HOMING_PUBLIC_ORIGINS: `${application.origin}/` };
     [cluster, browser] = await Promise.all([startCluster({ nodes: 1, workers: 1, env }), startBrowser()]);
+    page = await browser.newPage();
   });
   afterAll(async () => {
     await browser?.close();
@@ -61,58 +64,19 @@ describe('around the console', () => {
       }
     };
     const given = { url: cluster.node(0).url, token: cluster.token() };
-    const context = await browser.newContext();
-    const [mine, theirs] = [await context.newPage(), await context.newPage()];
-    await mine.goto(application.origin);
-    expect(await mine.evaluate(useIt, given)).toEqual({
+    await page.goto(application.origin);
+    expect(await page.evaluate(useIt, given)).toEqual({
       types: ['started', 'output', 'ended'],
       log: 'over there\n',
     });
-    await theirs.goto(stranger.origin);
-    expect(await theirs.evaluate(useIt, given)).toHaveProperty('failed');
-    await context.close();
-  });
-
-  it('a page whose parts a node does not have says so and loads itself again, and stops where that does not help', async () => {
-    const context = await browser.newContext();
-    const page = await context.newPage();
-    let missing = 2;
-    // As a node of another version answers; of the styles or of the script.
-    await page.route(/\/assets\//, (route) =>
-      missing-- > 0 ? route.fulfill({ status: 404, body: '{}' }) : route.continue(),
-    );
-    const { url } = cluster.node(0);
-    const index = await fetch(url);
-    expect(index.headers.get('cache-control')).toBe('no-cache');
-    const script = /assets\/[^"]+\.js/.exec(await index.text())?.[0];
-    expect((await fetch(`${url}/${script}`)).headers.get('cache-control')).toContain('immutable');
-    expect((await fetch(`${url}/assets/of-another-version.js`)).headers.get('cache-control')).toBe('no-store');
-
-    await page.goto(`${url}/#token=${cluster.token()}&conversation=deploy`, { waitUntil: 'commit' });
-    await page.getByText('Homing was just updated.').waitFor();
-    await page.locator('[data-connection="live"]').waitFor();
-    expect(page.url()).not.toContain('token');
-
-    missing = Number.POSITIVE_INFINITY;
-    await page.evaluate(() =>
-      sessionStorage.setItem('homing-web:reloads', JSON.stringify({ times: 4, atMs: Date.now() })),
-    );
-    await page.clock.install();
-    await page.reload({ waitUntil: 'commit' });
-    await page.getByText('Homing was just updated.').waitFor();
-    await page.clock.fastForward(8_000);
-    await page.getByText('A part of this page could not be loaded.').waitFor();
-    missing = 0;
-    await page.getByRole('button', { name: 'Load again' }).click();
-    await page.locator('[data-connection="live"]').waitFor();
-    await context.close();
+    await page.goto(stranger.origin);
+    expect(await page.evaluate(useIt, given)).toHaveProperty('failed');
   });
 
   it('[OW9] a page that nobody sees shows an end as a notification of the desktop, which leads back to it', async () => {
     const { url } = cluster.node(0);
-    const context = await browser.newContext();
-    await context.grantPermissions(['notifications'], { origin: url });
-    await context.addInitScript(() => {
+    await page.context().grantPermissions(['notifications'], { origin: url });
+    await page.addInitScript(() => {
       const seen: Notification[] = [];
       const Real = Notification;
       Object.assign(window, { seen });
@@ -124,8 +88,7 @@ describe('around the console', () => {
         }
       };
     });
-    const tab = await openWebTab(browser, url, cluster.token(), { conversation: 'desktop', context });
-    const { page } = tab;
+    const tab = await openWebTab(browser, url, cluster.token(), { conversation: 'desktop', page });
     const first = await tab.run('read line < /dev/null; sleep 1; echo done; exit 3');
     await tab.run('true');
     // Headless, every page counts as seen.
@@ -150,6 +113,40 @@ describe('around the console', () => {
     }, first);
     await page.locator(`.row[data-command="${first}"][aria-selected="true"]`).waitFor();
     expect(tab.faults).toEqual([]);
-    await context.close();
+  });
+
+  it('a page whose parts a node does not have says so and loads itself again, and stops where that does not help', async () => {
+    let missing = 2;
+    // As a node of another version answers; of the styles or of the script.
+    await page.route(/\/assets\//, (route) =>
+      missing-- > 0 ? route.fulfill({ status: 404, body: '{}' }) : route.continue(),
+    );
+    const { url } = cluster.node(0);
+    const index = await fetch(url);
+    expect(index.headers.get('cache-control')).toBe('no-cache');
+    const script = /assets\/[^"]+\.js/.exec(await index.text())?.[0];
+    expect((await fetch(`${url}/${script}`)).headers.get('cache-control')).toContain('immutable');
+    expect((await fetch(`${url}/assets/of-another-version.js`)).headers.get('cache-control')).toBe('no-store');
+
+    await page.goto(`${url}/livez`);
+    await page.evaluate(() => sessionStorage.clear());
+    await page.goto(`${url}/#token=${cluster.token()}&conversation=deploy`, { waitUntil: 'commit' });
+    await page.getByText('Homing was just updated.').waitFor();
+    await page.locator('[data-connection="live"]').waitFor();
+    expect(page.url()).not.toContain('token');
+
+    missing = Number.POSITIVE_INFINITY;
+    await page.evaluate(() =>
+      sessionStorage.setItem('homing-web:reloads', JSON.stringify({ times: 4, atMs: Date.now() })),
+    );
+    // The last test of this page: its clock stays ours.
+    await page.clock.install();
+    await page.reload({ waitUntil: 'commit' });
+    await page.getByText('Homing was just updated.').waitFor();
+    await page.clock.fastForward(8_000);
+    await page.getByText('A part of this page could not be loaded.').waitFor();
+    missing = 0;
+    await page.getByRole('button', { name: 'Load again' }).click();
+    await page.locator('[data-connection="live"]').waitFor();
   });
 });

@@ -7,6 +7,7 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import { onTestFinished } from 'vitest';
 import type { Cluster } from './cluster.js';
 import { startTcpProxy, type TcpProxy } from './tcp-proxy.js';
 import { DEFAULT_LIMIT_MS } from './wait.js';
@@ -86,8 +87,42 @@ export interface WebTabOptions {
   readonly colorScheme?: 'light' | 'dark';
   /** A browser profile that is there already: a further tab of it. */
   readonly context?: BrowserContext;
+  /** A tab that is there already. */
+  readonly page?: Page;
   /** Opened without a token. */
   readonly withoutToken?: boolean;
+}
+
+/**
+ * Pages that earlier tests have done with. A new profile with a new page takes two to three seconds of the processor until it
+ * is live, one that has shown the app before a quarter of that.
+ */
+const free = new WeakMap<Browser, Page[]>();
+
+async function takePage(browser: Browser): Promise<Page> {
+  const page = free.get(browser)?.pop() ?? (await (await browser.newContext()).newPage());
+  onTestFinished(() => givePage(browser, page));
+  return page;
+}
+
+/** Back as a new one would be: nothing in it or beside it, and nothing remembered. Where that fails, it is closed. */
+async function givePage(browser: Browser, page: Page): Promise<void> {
+  const context = page.context();
+  try {
+    page.removeAllListeners();
+    for (const other of context.pages()) if (other !== page) await other.close();
+    await context.setOffline(false);
+    // Of the same address, without the app, which remembers something when it is left.
+    await page.goto(new URL('/livez', page.url()).href);
+    await page.evaluate(() => {
+      sessionStorage.clear();
+      localStorage.clear();
+    });
+    await context.clearPermissions();
+    free.set(browser, [...(free.get(browser) ?? []), page]);
+  } catch {
+    await context.close();
+  }
 }
 
 export async function openWebTab(
@@ -97,9 +132,10 @@ export async function openWebTab(
   options: WebTabOptions = {},
 ): Promise<WebTab> {
   const { conversation = 'demo', viewport = WIDE, colorScheme = 'light', withoutToken = false } = options;
-  const context = options.context ?? (await browser.newContext({ viewport, colorScheme, reducedMotion: 'reduce' }));
-  await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(url).origin });
-  const page = await context.newPage();
+  const page = options.page ?? (await options.context?.newPage()) ?? (await takePage(browser));
+  await page.setViewportSize(viewport);
+  await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(url).origin });
   // Below the limit of a test, so that a failure names the step.
   page.setDefaultTimeout(DEFAULT_LIMIT_MS);
   const tab = webTab(page, url);
