@@ -7,6 +7,8 @@ import { startRedis, type TestRedis } from '../support/redis.js';
 
 const METRICS = 'alerts-metrics-token';
 const LEASE_MS = 2_000;
+const LONG_WAIT = /(homing_queue_oldest_wait_seconds\) >) 60/;
+const WAIT_S = 5;
 let redis: TestRedis;
 let cluster: Cluster;
 let prometheus: Awaited<ReturnType<typeof startPrometheus>>;
@@ -15,7 +17,11 @@ beforeAll(async () => {
   redis = await startRedis();
   cluster = await startCluster({
     ...{ nodes: 2, workers: 1, redis },
-    env: { HOMING_METRICS_TOKEN: METRICS, HOMING_LEASE_MS: String(LEASE_MS) },
+    env: {
+      ...{ HOMING_METRICS_TOKEN: METRICS, HOMING_LEASE_MS: String(LEASE_MS) },
+      // So that some kilobytes are more than is kept.
+      ...{ HOMING_LOG_FIRST_BYTES: '1024', HOMING_LOG_LAST_BYTES: '1024' },
+    },
     workerEnv: () => ({ HOMING_WORKER_OPS_PORT: '0' }),
   });
   prometheus = await startPrometheus({
@@ -24,8 +30,8 @@ beforeAll(async () => {
       'homing-worker': cluster.workers.map(({ opsUrl }) => opsUrl),
     },
     token: METRICS,
-    // How long a condition must hold is tried by promtool, and not waited for here.
-    rules: (text) => text.replaceAll(/for: \d+[ms]/g, 'for: 1s'),
+    // How long a condition must hold, and how long is too long a wait, is tried by promtool, and not waited for here.
+    rules: (text) => text.replaceAll(/for: \d+[ms]/g, 'for: 1s').replace(LONG_WAIT, `$1 ${WAIT_S}`),
   });
 });
 afterAll(async () => {
@@ -48,6 +54,43 @@ describe('an alert', () => {
     const [alert] = await firing('HomingNoWorkerForPool');
     expect(alert?.labels).toMatchObject({ pool: 'gpu', severity: 'page' });
     expect(alert?.annotations.summary).toBe('1 commands wait in pool gpu, and no worker serves it');
+  });
+
+  it('HomingOldestWait: the first of them waits longer than it should', async () => {
+    await fires('HomingOldestWait');
+    const [alert] = await firing('HomingOldestWait');
+    expect(alert?.labels).toMatchObject({ pool: 'gpu', severity: 'ticket' });
+    expect(Number(/has waited for ([\d.]+)s$/.exec(alert?.annotations.summary ?? '')?.[1])).toBeGreaterThan(WAIT_S);
+  });
+
+  it('[DE3] HomingGapRate: a tab comes back to logs of which the middle was not kept', async () => {
+    expect(await firing('HomingGapRate')).toEqual([]);
+    const tab = await cluster.tab(0, { conversation: 'gaps' });
+    const ids: string[] = [];
+    for (let n = 0; n < 8; n += 1) ids.push(await tab.run({ argv: ['seq', '5000'] }));
+    for (const id of ids) await tab.ended(id);
+    await tab.drop();
+    tab.forget();
+    await tab.resume(cluster.node(1).url);
+    for (const id of ids) await tab.ended(id);
+    const gaps = tab.recording.filter(({ method, params }) => method === 'command.gap' && params.reason === 'trimmed');
+    expect(gaps.length).toBeGreaterThan(5);
+    await fires('HomingGapRate');
+    expect((await firing('HomingGapRate'))[0]?.labels).toMatchObject({ reason: 'trimmed', severity: 'ticket' });
+  });
+
+  it('[SE3] HomingReconnectStorm: as many come back within seconds as if a balancer had dropped them all, and again', async () => {
+    expect(await firing('HomingReconnectStorm')).toEqual([]);
+    const tabs = await Promise.all(
+      Array.from({ length: 20 }, (_, n) => cluster.tab(n % 2, { conversation: `storm-${n}` })),
+    );
+    for (let round = 1; round <= 3; round += 1) {
+      await Promise.all(tabs.map((tab) => tab.drop()));
+      await Promise.all(tabs.map((tab, n) => tab.resume(cluster.node((n + round) % 2).url)));
+    }
+    await fires('HomingReconnectStorm');
+    expect((await firing('HomingReconnectStorm'))[0]?.labels).toMatchObject({ severity: 'page' });
+    await Promise.all(tabs.map((tab) => tab.close()));
   });
 
   it('[CO3] HomingCommandsLost and HomingClaimsLost: a worker stands still for longer than its lease', async () => {
