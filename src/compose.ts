@@ -334,7 +334,7 @@ async function openCore(settings: Settings, selfId: NodeId | WorkerId, log: Log,
   const leaseMs = settings.HOMING_LEASE_MS;
   const graceMs = settings.HOMING_GRACE_MS;
   const retentionMs = settings.HOMING_RETENTION_MS;
-  const presence = createPresence({ redis, keys, scripts, leaseMs, chance, graceMs, retentionMs, meter });
+  const presence = createPresence({ redis, keys, scripts, leaseMs, chance, graceMs, retentionMs, meter, log });
   const quotas = createQuotas({ redis, keys, scripts, retentionMs });
   const most = {
     sessions: settings.HOMING_MAX_SESSIONS,

@@ -68,6 +68,7 @@ export interface Reconciler {
 const DUE_PER_TICK = 500;
 const TRIMS_PER_TICK = 100;
 const SET_ASIDE_MS = 60_000;
+const MAX_TOLD = 1_000;
 const LONGEST_TICK_MS = 1_000;
 /** A round of index repair, where there are not too many records for that. */
 const REPAIR_LEASES = 4;
@@ -83,6 +84,8 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
   let timer: NodeJS.Timeout | undefined;
   let running: Promise<void> = Promise.resolve();
   let closed = false;
+  /** When what could not be done was told. */
+  const toldMs = new Map<string, number>();
 
   /** Everybody observes, so that a new leader needs no lease of its own to judge. */
   async function look(): Promise<void> {
@@ -101,18 +104,25 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
       );
       health = { ...health, judgeFromMs: nowMs() + Math.max(options.leaseMs, options.graceMs) };
     }
-    nodes = observe(nodes, await presence.nodes(), nowMs());
-    workers = observe(workers, await presence.workers(), nowMs());
+    // Who can not be looked at is not judged.
+    const seesNodes = await apart('look at the nodes', async () => {
+      nodes = observe(nodes, await presence.nodes(), nowMs());
+    });
+    if (!seesNodes) nodes = new Map();
+    const seesWorkers = await apart('look at the workers', async () => {
+      workers = observe(workers, await presence.workers(), nowMs());
+    });
+    if (!seesWorkers) workers = new Map();
   }
 
   async function act(): Promise<void> {
     if (nowMs() < health.judgeFromMs) return;
     if (!(await presence.tryLead(options.id, 3 * tickMs))) return;
     for (const id of deadOnes(workers, options.leaseMs, nowMs())) {
-      if (id !== options.id) await buryWorker(ports, id);
+      if (id !== options.id) await apart(`bury ${id}`, () => buryWorker(ports, id));
     }
     for (const id of deadOnes(nodes, options.leaseMs, nowMs())) {
-      if (id !== options.id) await buryNode(ports, id);
+      if (id !== options.id) await apart(`bury ${id}`, () => buryNode(ports, id));
     }
     for (const item of await presence.due(DUE_PER_TICK)) {
       await settleDue(ports, options, item, clocks.steps).catch((error) => setAside(item, error));
@@ -126,6 +136,22 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
     if (missing === 0) return;
     ports.meter.count('homing_reconciler_actions_total', { action: 'noted' }, missing);
     log.warn({ missing }, 'noted what nobody looked after any more');
+  }
+
+  /** What is damaged holds up nothing else: it is told, once a minute, and tried again. @returns whether it was done */
+  async function apart(what: string, step: () => Promise<void>): Promise<boolean> {
+    try {
+      await step();
+      return true;
+    } catch (error) {
+      if (error instanceof AppError) throw error;
+      ports.meter.count('homing_reconciler_actions_total', { action: 'set_aside' });
+      if (nowMs() - (toldMs.get(what) ?? Number.NEGATIVE_INFINITY) < SET_ASIDE_MS) return false;
+      if (toldMs.size >= MAX_TOLD) toldMs.clear();
+      toldMs.set(what, nowMs());
+      log.error({ fault: messageOf(error) }, `could not ${what}`);
+      return false;
+    }
   }
 
   /** A record that can not be read holds nobody else up: it is told, and looked at again later. */

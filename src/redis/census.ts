@@ -11,6 +11,8 @@ import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
 import { askMaster, mastersOf } from './masters.js';
 import { readFields } from './pipelines.js';
+import { parseJson } from './presence.js';
+import { unlessAnotherType } from './redis-errors.js';
 
 export interface NodeRow {
   readonly nodeId: string;
@@ -84,6 +86,8 @@ export function createCensus(ports: {
     return next === '0' ? { ids } : { ids, next };
   }
 
+  const sizeOf = (key: string) => redis.scard(key).catch(unlessAnotherType(0));
+
   async function rowOf(commandId: CommandId): Promise<CommandRow | undefined> {
     const record = await commands.get(commandId);
     if (record === undefined) return undefined;
@@ -103,12 +107,12 @@ export function createCensus(ports: {
       const ids = (await presence.nodes()).map(({ id }) => id);
       const [texts, counts] = await answerOf(
         Promise.all([
-          Promise.all(ids.map((id) => redis.get(keys.node(id)))),
-          Promise.all(ids.map((id) => redis.scard(keys.nodeSessions(id)))),
+          Promise.all(ids.map((id) => redis.get(keys.node(id)).catch(unlessAnotherType(null)))),
+          Promise.all(ids.map((id) => sizeOf(keys.nodeSessions(id)))),
         ]),
       );
       return ids.map((nodeId, index) => {
-        const facts = JSON.parse(texts[index] ?? '{}') as Partial<NodeRow>;
+        const facts = (parseJson(texts[index]) ?? {}) as Partial<NodeRow>;
         const { url = '', version = '', startedAt = 0, outboxBytes, busAgeMs, draining } = facts;
         const health = { outboxBytes, busAgeMs, draining };
         return { nodeId, url, version, startedAt, sessions: counts[index] ?? 0, ...health };
@@ -117,7 +121,7 @@ export function createCensus(ports: {
 
     async workers() {
       const found = await presence.workers();
-      const counts = await answerOf(Promise.all(found.map(({ id }) => redis.scard(keys.workerCommands(id)))));
+      const counts = await answerOf(Promise.all(found.map(({ id }) => sizeOf(keys.workerCommands(id)))));
       return found.map(({ id, facts }, index) => ({ ...facts, workerId: id, commands: counts[index] ?? 0 }));
     },
 

@@ -5,6 +5,8 @@
  * record again. Walks all records for ever; a whole round takes as long as it takes.
  */
 import type { Cluster, Redis } from 'ioredis';
+import type { Log } from '../domain/ports.js';
+import { AppError, messageOf } from '../errors.js';
 import {
   type CommandId,
   type NodeId,
@@ -33,6 +35,7 @@ export interface IndexRepairPorts {
   reown(commandId: CommandId): Promise<number>;
   /** Takes commands without a record out of the list of a conversation. */
   dropOrphans(tag: Tag): Promise<number>;
+  readonly log?: Pick<Log, 'error'> | undefined;
   /** A walk over all records is over: so many bytes of output are kept in all logs together. */
   walked(retainedBytes: number): void;
 }
@@ -41,7 +44,7 @@ export interface IndexRepairPorts {
 const PAGE_KEYS = { least: 100, most: 500 };
 
 export function createIndexRepair(ports: IndexRepairPorts) {
-  const { redis, keys, isDue, noteDue, noteNode, noteWorker, reown, dropOrphans, walked } = ports;
+  const { redis, keys, log, isDue, noteDue, noteNode, noteWorker, reown, dropOrphans, walked } = ports;
   /** Where the walk is: which master, and its cursor. */
   let at = 0;
   let cursor = '0';
@@ -108,10 +111,21 @@ export function createIndexRepair(ports: IndexRepairPorts) {
     return Promise.all([checkCommand(key, commandId), reown(commandId)]).then(([noted, moved]) => noted + moved);
   }
 
+  /** One that can not be looked at holds up nobody else. */
+  async function checkAlone(key: string): Promise<number> {
+    try {
+      return await check(key);
+    } catch (error) {
+      if (error instanceof AppError) throw error;
+      log?.error({ key, fault: messageOf(error) }, 'could not compare a record with the indexes');
+      return 0;
+    }
+  }
+
   /** @returns how many notes were missing @throws AppError REDIS_UNAVAILABLE */
   return async (steps = 1): Promise<number> => {
     const { found, isLast } = await page(steps);
-    const missing = await Promise.all(found.map(check));
+    const missing = await Promise.all(found.map(checkAlone));
     if (isLast) {
       walked(retainedBytes);
       retainedBytes = 0;

@@ -4,6 +4,7 @@
  */
 import type { Cluster, Redis } from 'ioredis';
 import { answerOf } from './connections.js';
+import { unlessAnotherType } from './redis-errors.js';
 
 /**
  * The hashes of many keys, in order; an absent key gives an empty object. ioredis sends them without waiting for one
@@ -14,7 +15,7 @@ export async function readHashes(
   redis: Redis | Cluster,
   keys: readonly string[],
 ): Promise<readonly Readonly<Record<string, string>>[]> {
-  return answerOf(Promise.all(keys.map((key) => redis.hgetall(key).catch(unlessNoHash({})))));
+  return answerOf(Promise.all(keys.map((key) => redis.hgetall(key).catch(unlessAnotherType({})))));
 }
 
 /** Some fields of many hashes, in order; null where there is none. */
@@ -24,12 +25,5 @@ export async function readFields(
   fields: readonly string[],
 ): Promise<readonly (readonly (string | null)[])[]> {
   const none = fields.map(() => null);
-  return answerOf(Promise.all(keys.map((key) => redis.hmget(key, ...fields).catch(unlessNoHash(none)))));
+  return answerOf(Promise.all(keys.map((key) => redis.hmget(key, ...fields).catch(unlessAnotherType(none)))));
 }
-
-const unlessNoHash =
-  <T>(nothing: T) =>
-  (error: unknown): T => {
-    if (error instanceof Error && error.message.startsWith('WRONGTYPE')) return nothing;
-    throw error;
-  };

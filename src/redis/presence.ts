@@ -4,12 +4,13 @@
  */
 import type { Cluster, Redis } from 'ioredis';
 import { z } from 'zod';
-import type { Beat, Chance, DueItem, Meter, Presence, WorkerFacts } from '../domain/ports.js';
-import { type CommandId, type NodeId, type SessionId, tagOf, type WorkerId } from '../protocol/ids.js';
+import type { Beat, Chance, DueItem, Log, Meter, Presence, WorkerFacts } from '../domain/ports.js';
+import { AppError, messageOf } from '../errors.js';
+import { type NodeId, parseCommandId, parseSessionId, tagOf, type WorkerId } from '../protocol/ids.js';
 import { createIndexRepair } from './index-repair.js';
 import { DUE_BUCKETS, type Keys } from './keys.js';
 import { askMasters } from './masters.js';
-import { answerOf } from './redis-errors.js';
+import { answerAt, answerOf, unlessAnotherType } from './redis-errors.js';
 import type { Scripts } from './scripts.js';
 
 export interface PresencePorts {
@@ -22,6 +23,8 @@ export interface PresencePorts {
   readonly graceMs?: number;
   readonly retentionMs?: number;
   readonly meter?: Pick<Meter, 'gauge'>;
+  /** Hears of what is damaged. */
+  readonly log?: Pick<Log, 'error'>;
 }
 
 /** A record outlives its lease, so that a judge sees one that stands still and not one that vanished (R4). */
@@ -45,7 +48,7 @@ const workerRecord = z.looseObject({
 });
 
 export function createPresence(ports: PresencePorts): Presence {
-  const { redis, keys, scripts, leaseMs, chance } = ports;
+  const { redis, keys, scripts, leaseMs, chance, log } = ports;
   const { graceMs = FOREVER_MS, retentionMs = FOREVER_MS } = ports;
   let beats = 0;
 
@@ -67,17 +70,25 @@ export function createPresence(ports: PresencePorts): Presence {
   }
 
   async function records(index: string, keyOf: (id: string) => string): Promise<(readonly [string, unknown])[]> {
-    const ids = await answerOf(redis.zrange(index, '0', '-1'));
-    const texts = await answerOf(Promise.all(ids.map((id) => redis.get(keyOf(id)))));
+    const ids = await answerAt(index, redis.zrange(index, '0', '-1'));
+    const texts = await answerOf(Promise.all(ids.map((id) => redis.get(keyOf(id)).catch(unlessAnotherType(null)))));
     return ids.map((id, n) => [id, parseJson(texts[n])] as const);
   }
 
-  async function members(key: string): Promise<string[]> {
-    const found = new Set<string>();
+  /** A member that is no id is told and taken out: it would hold up who goes through them all. */
+  async function members<Id extends string>(key: string, parse: (text: string) => Id | undefined): Promise<Id[]> {
+    const found = new Set<Id>();
     let cursor = '0';
     do {
-      const [next, page] = await answerOf(redis.sscan(key, cursor, 'COUNT', String(SCAN_PAGE)));
-      for (const member of page) found.add(member);
+      const [next, page] = await answerAt(key, redis.sscan(key, cursor, 'COUNT', String(SCAN_PAGE)));
+      for (const member of page) {
+        const id = parse(member);
+        if (id !== undefined) found.add(id);
+        else {
+          log?.error({ key, member: member.slice(0, 100) }, 'took out of an index what is no id');
+          await mark(key, 'remove', member);
+        }
+      }
       cursor = next;
     } while (cursor !== '0');
     return [...found];
@@ -86,7 +97,7 @@ export function createPresence(ports: PresencePorts): Presence {
   /** While something may be held, the index goes on naming the process: whoever judges it comes back for the rest. */
   async function forget(index: string, id: string, record: string, held: string): Promise<void> {
     await answerOf(redis.del(record));
-    if ((await answerOf(redis.scard(held))) === 0) await mark(index, 'drop', id, '');
+    if ((await answerAt(held, redis.scard(held))) === 0) await mark(index, 'drop', id, '');
   }
 
   async function dueInBucket(bucket: number, limit: number): Promise<DueItem[]> {
@@ -101,6 +112,7 @@ export function createPresence(ports: PresencePorts): Presence {
   const repair = createIndexRepair({
     redis,
     keys,
+    log,
     isDue: async (member) => (await mark(keys.due(bucketOf(member)), 'has', member, longestMs(member))) === 1,
     noteDue: async (member) => void (await mark(keys.due(bucketOf(member)), 'note', member, 0)),
     async noteNode(nodeId, sessionId) {
@@ -122,6 +134,7 @@ export function createPresence(ports: PresencePorts): Presence {
     beatNode: (facts) => beat(keys.nodes, facts.nodeId, keys.node(facts.nodeId), facts),
     beatWorker: (facts) => beat(keys.workers, facts.workerId, keys.worker(facts.workerId), facts),
     async nodes() {
+      // A beat that is of another type is as good as none; the next one takes its place.
       const found = await records(keys.nodes, (id) => keys.node(id as NodeId));
       return found.map(([id, record]): Beat<NodeId> => ({ id: id as NodeId, beat: beatOf(record) }));
     },
@@ -140,14 +153,14 @@ export function createPresence(ports: PresencePorts): Presence {
     async dropNodeSession(nodeId, sessionId) {
       await mark(keys.nodeSessions(nodeId), 'remove', sessionId);
     },
-    nodeSessions: async (nodeId) => (await members(keys.nodeSessions(nodeId))) as SessionId[],
+    nodeSessions: (nodeId) => members(keys.nodeSessions(nodeId), parseSessionId),
     async noteWorkerCommand(workerId, commandId) {
       await mark(keys.workerCommands(workerId), 'add', commandId);
     },
     async dropWorkerCommand(workerId, commandId) {
       await mark(keys.workerCommands(workerId), 'remove', commandId);
     },
-    workerCommands: async (workerId) => (await members(keys.workerCommands(workerId))) as CommandId[],
+    workerCommands: (workerId) => members(keys.workerCommands(workerId), parseCommandId),
     async noteDue(member, delayMs) {
       await mark(keys.due(bucketOf(member)), 'note', member, Math.round(delayMs));
     },
@@ -159,7 +172,13 @@ export function createPresence(ports: PresencePorts): Presence {
       const items: DueItem[] = [];
       for (const bucket of shuffled(DUE_BUCKETS, chance)) {
         if (items.length >= limit) break;
-        items.push(...(await dueInBucket(bucket, limit - items.length)));
+        try {
+          items.push(...(await dueInBucket(bucket, limit - items.length)));
+        } catch (error) {
+          if (error instanceof AppError) throw error;
+          // What is due in the others is settled all the same.
+          log?.error({ key: keys.due(bucket), fault: messageOf(error) }, 'could not read what is due');
+        }
       }
       return items;
     },
@@ -211,7 +230,7 @@ function factsOf(record: unknown): WorkerFacts | undefined {
   return facts;
 }
 
-function parseJson(text: string | null | undefined): unknown {
+export function parseJson(text: string | null | undefined): unknown {
   if (text === null || text === undefined) return undefined;
   try {
     return JSON.parse(text);

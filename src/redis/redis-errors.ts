@@ -56,6 +56,24 @@ export async function answerOf<T>(reply: Promise<T>): Promise<T> {
   }
 }
 
+/** The same for a plain command; a fault of what the key holds is told with its name, which Redis leaves out. */
+export async function answerAt<T>(key: string, reply: Promise<T>): Promise<T> {
+  try {
+    return await answerOf(reply);
+  } catch (error) {
+    if (error instanceof AppError || !(error instanceof Error)) throw error;
+    throw new Error(`${error.message} (${key})`, { cause: error });
+  }
+}
+
+/** For one of many reads: a key that holds something else than was expected is like one that is not there. */
+export const unlessAnotherType =
+  <T>(nothing: T) =>
+  (error: unknown): T => {
+    if (error instanceof Error && error.message.startsWith('WRONGTYPE')) return nothing;
+    throw error;
+  };
+
 function isOutage(error: Error): boolean {
   const firstWord = error.message.split(' ', 1)[0] ?? '';
   if (NOT_NOW.has(firstWord)) return true;

@@ -4,6 +4,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import type { Cluster, Redis } from 'ioredis';
+import { AppError } from '../errors.js';
 import { asRedisError } from './redis-errors.js';
 
 export type ScriptArgument = string | number | Buffer;
@@ -52,10 +53,16 @@ export function createScripts(redis: Redis | Cluster, folder: URL = FOLDER): Scr
       try {
         return await command(keys.length, ...keys, ...args);
       } catch (error) {
-        throw asRedisError(error);
+        throw named(asRedisError(error), name, keys);
       }
     };
   return { run: runIn(commands), runForBytes: runIn(byteCommands) };
+}
+
+/** What is wrong with a key is said without its name by Redis. */
+function named(error: unknown, name: string, keys: readonly string[]): unknown {
+  if (error instanceof AppError || !(error instanceof Error)) return error;
+  return new Error(`${error.message} (script ${name} on ${keys.join(', ')})`, { cause: error });
 }
 
 /** One script with its parts, as Redis gets it. */

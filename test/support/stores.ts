@@ -84,6 +84,7 @@ export async function createStores(url: string, options: StoresOptions = {}): Pr
     chance,
     graceMs: options.graceMs ?? 30_000,
     retentionMs: options.retentionMs ?? 60_000,
+    ...(options.log === undefined ? {} : { log: options.log }),
   });
   const common = { redis, keys, scripts, presence, retentionMs: options.retentionMs ?? 60_000 };
   return {
