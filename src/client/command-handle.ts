@@ -53,6 +53,8 @@ export interface CommandStream {
   receivedSeq(): number;
   /** Whether `ended` arrived or the stream failed: nothing more will come. */
   isOver(): boolean;
+  /** What was made later is another command, also by the same id. Infinite while nothing ended. */
+  overAt(): number;
   receive(entry: Entry): void;
   update(snapshot: Partial<CommandSnapshot>): void;
   fail(error: Error): void;
@@ -85,6 +87,7 @@ export function createCommandStream(
   let receivedSeq = afterSeq;
   let consumedSeq = afterSeq;
   let over = false;
+  let endedAt = Number.POSITIVE_INFINITY;
   let discarded = false;
   /** Unknown where somebody else may have written before; then it is asked for. */
   let stdinOffset = source === 'run' ? 0 : undefined;
@@ -182,9 +185,11 @@ export function createCommandStream(
     handle,
     receivedSeq: () => receivedSeq,
     isOver: () => over,
+    overAt: () => Math.max(endedAt, snapshot.createdAt ?? 0),
     receive(entry) {
       if (entry.type === 'ended' && !over) {
         over = true;
+        endedAt = entry.ts;
         resolveEnded(entry.outcome);
       }
       if (entry.seq <= receivedSeq) return;

@@ -56,12 +56,13 @@ export function createCommandTable(ports: CommandTablePorts): CommandTable {
   const { request, memory, onConsumed, onCommand, onCaughtUp } = ports;
   const streams = new Map<string, CommandStream>();
   const handles = new Map<string, CommandHandle>();
-  const finished = new Map<string, number>();
+  const finished = new Map<string, { readonly seq: number; readonly overAt: number }>();
   /** Up to where each command has to arrive before the session is live. */
   const targets = new Map<string, number>();
 
   function follow(snapshot: Known, source: CommandHandle['source']): CommandStream | undefined {
     const { commandId } = snapshot;
+    if (isAnother(snapshot)) renew(commandId);
     const known = streams.get(commandId);
     known?.update(snapshot);
     if (known !== undefined || finished.has(commandId)) return known;
@@ -71,7 +72,7 @@ export function createCommandTable(ports: CommandTablePorts): CommandTable {
       onConsumed(seq) {
         memory.setCursor(commandId, seq);
         onConsumed(commandId, seq);
-        if (stream.isOver() && seq >= stream.receivedSeq()) finish(commandId, seq);
+        if (stream.isOver() && seq >= stream.receivedSeq() && streams.get(commandId) === stream) finish(commandId, seq);
       },
     });
     stream.update(snapshot);
@@ -81,11 +82,26 @@ export function createCommandTable(ports: CommandTablePorts): CommandTable {
     return stream;
   }
 
-  /** Nothing more to follow. Its cursor stays for a while: the acknowledgement may get lost. */
-  function finish(commandId: string, seq: number): void {
+  /** Its key was used again after it had expired, by whomever (CO1). */
+  function isAnother({ commandId, createdAt = 0 }: Known): boolean {
+    const overAt = finished.get(commandId)?.overAt ?? streams.get(commandId)?.overAt();
+    return overAt !== undefined && createdAt > overAt;
+  }
+
+  function renew(commandId: string): void {
+    finished.delete(commandId);
+    memory.dropCursor(commandId);
+    if (streams.get(commandId)?.isOver() !== true) return;
     streams.delete(commandId);
     handles.delete(commandId);
-    finished.set(commandId, seq);
+  }
+
+  /** Nothing more to follow. Its cursor stays for a while: the acknowledgement may get lost. */
+  function finish(commandId: string, seq: number): void {
+    const overAt = streams.get(commandId)?.overAt() ?? Number.POSITIVE_INFINITY;
+    streams.delete(commandId);
+    handles.delete(commandId);
+    finished.set(commandId, { seq, overAt });
     const [oldest] = finished.keys();
     if (finished.size <= MAX_FINISHED || oldest === undefined) return;
     finished.delete(oldest);
@@ -103,7 +119,7 @@ export function createCommandTable(ports: CommandTablePorts): CommandTable {
   }
 
   const receivedOf = (commandId: string): number =>
-    streams.get(commandId)?.receivedSeq() ?? finished.get(commandId) ?? memory.cursors()[commandId] ?? 0;
+    streams.get(commandId)?.receivedSeq() ?? finished.get(commandId)?.seq ?? memory.cursors()[commandId] ?? 0;
 
   function behind(): Behind {
     let entries = 0;
@@ -130,13 +146,7 @@ export function createCommandTable(ports: CommandTablePorts): CommandTable {
       return behind();
     },
     follow: (snapshot, source) => follow(snapshot, source)?.handle,
-    renew(commandId) {
-      finished.delete(commandId);
-      memory.dropCursor(commandId);
-      if (streams.get(commandId)?.isOver() !== true) return;
-      streams.delete(commandId);
-      handles.delete(commandId);
-    },
+    renew,
     receive(type, params) {
       const entry = { type: type as EntryType, ...params } as Entry;
       const { commandId, seq } = entry;
@@ -148,7 +158,7 @@ export function createCommandTable(ports: CommandTablePorts): CommandTable {
     },
     cursors() {
       const cursors = new Map(Object.entries(memory.cursors()));
-      for (const [commandId, seq] of finished) cursors.set(commandId, seq);
+      for (const [commandId, { seq }] of finished) cursors.set(commandId, seq);
       for (const [commandId, stream] of streams) {
         cursors.delete(commandId); // To the end of the list: if it must be cut, the live ones stay.
         cursors.set(commandId, stream.receivedSeq());
@@ -160,6 +170,7 @@ export function createCommandTable(ports: CommandTablePorts): CommandTable {
       for (const snapshot of snapshots) {
         const { commandId } = snapshot;
         listed.add(commandId);
+        if (isAnother(snapshot)) renew(commandId);
         const consumedSeq = memory.cursors()[commandId];
         // An acknowledgement that was lost with the former connection, or with the former page.
         if (consumedSeq !== undefined && consumedSeq > snapshot.ackedSeq) onConsumed(commandId, consumedSeq);

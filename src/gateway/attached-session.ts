@@ -82,6 +82,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
   /** Heard of before the session knew what it owns. */
   const earlyHeads = new Map<CommandId, number>();
   let cursors: ReadonlyMap<CommandId, number> = new Map();
+  let cursorsAtMs = Number.POSITIVE_INFINITY;
   let state: 'opening' | 'open' | 'over' = 'opening';
   /** The client asked to close: the answer comes before the end of the socket. */
   let closeAsked = false;
@@ -183,7 +184,9 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
 
   function firstState({ snapshot, fromSeq }: OwnedCommand): StreamState {
     const id = snapshot.commandId as CommandId;
-    const afterSeq = Math.max(cursors.get(id) ?? fromSeq - 1, streams.leftAt(id));
+    // A cursor from before it was made is of the command that had its id then (CO1).
+    const cursor = snapshot.createdAt > cursorsAtMs ? undefined : cursors.get(id);
+    const afterSeq = Math.max(cursor ?? fromSeq - 1, streams.leftAt(id, snapshot.createdAt));
     return holdStream(afterSeq, Math.max(snapshot.headSeq, earlyHeads.get(id) ?? 0));
   }
 
@@ -356,6 +359,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
         const listed = first.fresh && commandState === 'ended' && (endedAt ?? 0) < now() - RECENT_MS;
         streams.put(commandId as CommandId, listed ? listedStream(headSeq) : firstState(command));
       }
+      cursorsAtMs = now();
     },
 
     /** The answer has left: entries may follow. `more`: the session owns more than the answer listed. */

@@ -57,7 +57,7 @@ export function createSessionStreams(options: SessionStreamsOptions) {
   /** Streams that wait for a page, in turn. */
   const wanting = new Set<CommandId>();
   /** Up to where commands that moved away were sent; in order of leaving. */
-  const left = new Map<CommandId, number>();
+  const left = new Map<CommandId, { readonly sentSeq: number; readonly overAtMs: number }>();
   /** Seen to have ended: if their records go, that is their retention. */
   const endedOnes = new Set<CommandId>();
   /** When a log was first seen behind what was sent, or gone. */
@@ -82,7 +82,7 @@ export function createSessionStreams(options: SessionStreamsOptions) {
 
   function drop(id: CommandId): void {
     const stream = streams.get(id);
-    if (stream !== undefined && stream.sentSeq > 0) noteLeft(id, stream.sentSeq);
+    if (stream !== undefined && stream.sentSeq > 0) noteLeft(id, stream);
     endedOnes.delete(id);
     streams.delete(id);
     wanting.delete(id);
@@ -96,9 +96,9 @@ export function createSessionStreams(options: SessionStreamsOptions) {
     gapNotes?.gap(id, gap);
   }
 
-  function noteLeft(id: CommandId, sentSeq: number): void {
+  function noteLeft(id: CommandId, { sentSeq, mode }: StreamState): void {
     left.delete(id);
-    left.set(id, sentSeq);
+    left.set(id, { sentSeq, overAtMs: mode === 'done' ? now() : Number.POSITIVE_INFINITY });
     const [oldest] = left.keys();
     if (left.size > MAX_LEFT && oldest !== undefined) left.delete(oldest);
   }
@@ -187,8 +187,14 @@ export function createSessionStreams(options: SessionStreamsOptions) {
     pull,
     get: (id: CommandId) => streams.get(id),
     has: (id: CommandId) => streams.has(id),
-    /** Up to where a command that is not here now was sent over this connection; 0 for one that never was. */
-    leftAt: (id: CommandId): number => left.get(id) ?? 0,
+    /**
+     * Up to where a command that is not here now was sent over this connection; 0 for one that never was, such as one
+     * made since the end of the command that had its id before (CO1).
+     */
+    leftAt(id: CommandId, createdAtMs = 0): number {
+      const { sentSeq = 0, overAtMs = 0 } = left.get(id) ?? {};
+      return createdAtMs > overAtMs ? 0 : sentSeq;
+    },
 
     /** Those that may send: their command may move away without this connection's doing. */
     released: (): CommandId[] => [...streams].filter(([, stream]) => stream.mode !== 'held').map(([id]) => id),

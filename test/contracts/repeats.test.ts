@@ -5,6 +5,7 @@ import { type WebSocket, WebSocketServer } from 'ws';
 import { connect, type Session } from '../../src/client/node.js';
 import { AppError } from '../../src/errors.js';
 import { type CommandId, tagOf } from '../../src/protocol/ids.js';
+import type { CommandSnapshot } from '../../src/protocol/methods.js';
 import { claimToWrite } from '../support/log-writer.js';
 import { startTestNode, type TestNode } from '../support/node.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
@@ -133,6 +134,74 @@ describe('a submit that is repeated', () => {
       await session.close();
     }
   });
+
+  async function submitOverHttp(body: object, idempotencyKey: string): Promise<string> {
+    const answer = await fetch(`${node.url}/v1/commands`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${ann}`,
+        'content-type': 'application/json',
+        'idempotency-key': idempotencyKey,
+      },
+      body: JSON.stringify(body),
+    });
+    expect(answer.status).toBe(202);
+    return ((await answer.json()) as { commandId: string }).commandId;
+  }
+
+  it('[CO1, DE1] after its command has expired, over HTTP, comes whole over a connection whose cursors are of the first', async () => {
+    const conversation = 'expired-cursors';
+    await using tab = await openTab(node.url, { token: ann, conversation });
+    const { idempotencyKey, ...spec } = keyed();
+    const id = await consumed(tab, { ...spec, idempotencyKey });
+    await tab.drop();
+    await tab.resume(node.url);
+    await expire(id);
+    const before = tab.entries(id).length;
+    expect(await submitOverHttp({ ...spec, conversation, originSessionId: tab.sessionId }, idempotencyKey)).toBe(id);
+    const writer = await claimToWrite(stores, id);
+    await writer.print('one ', 'two ');
+    await writer.end();
+    await until('its end', () => tab.entries(id).slice(before).at(-1)?.method === 'command.ended');
+    expect(seqs(tab, id).slice(before)).toEqual([1, 2, 3]);
+  });
+
+  it.each([
+    ['HTTP', false],
+    ['the page itself', true],
+  ])(
+    '[CO1, DE1] after its command has expired, over HTTP, comes whole to the page that consumed the first, by %s',
+    async (_, own) => {
+      const conversation = `expired-http-${own}`;
+      const session = await connect({ url: node.url, token: ann, conversation });
+      const idempotencyKey = randomBytes(8).toString('hex');
+      const spec = { argv: ['true'], labels: {} };
+      const submit = () =>
+        submitOverHttp({ ...spec, conversation, originSessionId: session.sessionId }, idempotencyKey);
+      try {
+        for (const text of ['the first', 'second']) {
+          const id =
+            own && text === 'the first' ? (await session.run({ ...spec, idempotencyKey })).commandId : await submit();
+          const handle = await until('its handle', () => session.commands.get(id));
+          const writer = await claimToWrite(stores, id);
+          for (const word of text.split(' ')) await writer.print(word);
+          await writer.end();
+          let output = '';
+          for await (const part of handle.text()) output += part;
+          expect(output).toBe(text.replace(' ', ''));
+          expect(await within('its end', handle.ended)).toMatchObject({ reason: 'exited' });
+          await until('it to be consumed', () => !session.commands.has(id));
+          await until('the acknowledgement', async () => {
+            const { ackedSeq, headSeq } = (await session.request('command.get', { commandId: id })) as CommandSnapshot;
+            return ackedSeq === headSeq;
+          });
+          await expire(id);
+        }
+      } finally {
+        await session.close();
+      }
+    },
+  );
 
   it('[DE7] and one whose answer was lost and that nobody repeats comes as a change of owner', async () => {
     await using tab = await openTab(node.url, { token: ann, conversation: 'unrepeated' });

@@ -58,6 +58,13 @@ describe('commands of a page', () => {
     expect(commandOf(state, ID)?.snapshot.outcome).toEqual(OUTCOME);
   });
 
+  it('[CO1] one that was made after the end of another with its id is a new one, of which nothing is known', () => {
+    const over: ConversationEvent = { type: 'entry', entry: ended, nowMs: 1 };
+    const state = stateAfter(live(), listed(snapshot()), over, listed(snapshot({ createdAt: 100 })));
+    expect(commandOf(state, ID)).toMatchObject({ state: 'running', seenSeq: 0, outputBytes: 0 });
+    expect(commandOf(state, ID)?.snapshot.outcome).toBeUndefined();
+  });
+
   it('are newest first, with what was just asked for above all', () => {
     const older = snapshot({ commandId: 'cmd_older', createdAt: 5 });
     const state = stateAfter(listed(older, snapshot()), { type: 'snapshot', snapshot: { commandId: 'cmd_new' } });

@@ -268,11 +268,18 @@ function merge(commands: readonly Command[], snapshots: readonly Known[]): reado
     const { commandId } = snapshot;
     const known = byId.get(commandId);
     added ||= known === undefined || known.snapshot.createdAt !== (snapshot.createdAt ?? known.snapshot.createdAt);
-    byId.set(commandId, mergeOne(known ?? newCommand(commandId), snapshot));
+    byId.set(
+      commandId,
+      mergeOne(known === undefined || isOther(known, snapshot) ? newCommand(commandId) : known, snapshot),
+    );
   }
   const all = [...byId.values()];
   return added ? all.sort(newestFirst) : all;
 }
+
+/** Made after the known one ended: its key was used again when that had expired (CO1). */
+const isOther = ({ state, snapshot }: Command, { createdAt = 0 }: Known): boolean =>
+  state === 'ended' && createdAt > Math.max(snapshot.createdAt ?? 0, snapshot.endedAt ?? Number.POSITIVE_INFINITY);
 
 const newCommand = (commandId: string): Command => ({
   commandId,
