@@ -279,6 +279,32 @@ describe('indexes of what processes hold, and of what is due', () => {
     },
   );
 
+  it('[V1] [OW2] [OW4] who owns what, and what is parked, of another type is told at each walk, and comes back once it is gone', async () => {
+    await using all = await world();
+    const { stores, told } = all;
+    const tab = await openStored(stores);
+    const owned = (await submit(stores, { tab })).commandId;
+    const parked = (await submit(stores, 'none', {}, placeOf('bob', 'parked'))).commandId;
+    const sound = (await submit(stores, { tab: await openStored(stores, placeOf('eve', 'sound')) })).commandId;
+    const sets = [
+      [owned, stores.keys.owned(tab.sessionId)],
+      [parked, stores.keys.parked(placeOf('bob', 'parked').tag, 'bob')],
+    ] as const;
+    for (const [id, key] of sets) {
+      expect(await stores.redis.sismember(key, id)).toBe(1);
+      await replaceBy(stores, key);
+    }
+    const walk = async () => {
+      for (let n = 0; n < 200; n += 1) await stores.presence.repairIndexes();
+    };
+    await walk();
+    for (const id of [owned, parked]) expect(told.join('\n')).toContain(`"key":"${stores.keys.command(id)}"`);
+    expect(told.join('\n')).not.toContain(stores.keys.command(sound));
+    for (const [, key] of sets) await stores.redis.del(key);
+    await walk();
+    for (const [id, key] of sets) expect(await stores.redis.sismember(key, id)).toBe(1);
+  });
+
   it('[V1] a process whose beat is of another type, or no id, is judged like one without, and no other', async () => {
     await using all = await world();
     const [dead, other] = [await all.deadOnes(), await all.deadOnes()];
