@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
 import { onTestFinished } from 'vitest';
 import type { Cluster } from './cluster.js';
+import { NAP } from './programs.js';
 import { startTcpProxy, type TcpProxy } from './tcp-proxy.js';
 import { DEFAULT_LIMIT_MS } from './wait.js';
 
@@ -198,8 +199,10 @@ export async function shotBoth(tab: WebTab, name: string): Promise<void> {
 }
 
 /** `count` numbered lines, one each `everyMs`. */
-export const numbered = (word: string, count: number, everyMs = 0): string =>
-  `i=0; while [ $i -lt ${count} ]; do i=$((i+1)); echo "${word} $i"; ${everyMs > 0 ? `sleep ${everyMs / 1000}; ` : ''}done`;
+export const numbered = (word: string, count: number, everyMs = 0): string => {
+  const lines = (pause: string) => `i=0; while [ $i -lt ${count} ]; do i=$((i+1)); echo "${word} $i"; ${pause}done`;
+  return everyMs === 0 ? lines('') : `bash -c '${NAP}; ${lines(`nap ${everyMs / 1000}; `)}'`;
+};
 
 export const numberedText = (word: string, count: number): string =>
   Array.from({ length: count }, (_, i) => `${word} ${i + 1}`).join('\n');

@@ -5,17 +5,24 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 const sh = (script: string, ...args: string[]) => ({ argv: ['/bin/sh', '-c', script, 'sh', ...args] });
+const bash = (script: string, ...args: string[]) => ({ argv: ['/bin/bash', '-c', script, 'bash', ...args] });
+
+/**
+ * For bash: `nap SECONDS`, which starts no process but waits for a pipe that nobody writes to. A `sleep` takes some milliseconds
+ * of the processor, and a dozen programs with 50 of them a second are all that a machine can do.
+ */
+export const NAP = 'exec 9<> <(:); nap() { read -rt "$1" -u 9 || :; }';
 
 /** Prints `<label> 1` … `<label> count`, one line every `everyMs`. */
 export const lines = (label: string, count: number, everyMs = 0) => ({
-  ...sh(
-    everyMs === 0
-      ? 'i=1; while [ $i -le $2 ]; do echo "$1 $i"; i=$((i+1)); done'
-      : 'i=1; while [ $i -le $2 ]; do echo "$1 $i"; i=$((i+1)); sleep $3; done',
-    label,
-    String(count),
-    String(everyMs / 1000),
-  ),
+  ...(everyMs === 0
+    ? sh('i=1; while [ $i -le $2 ]; do echo "$1 $i"; i=$((i+1)); done', label, String(count))
+    : bash(
+        `${NAP}; i=1; while [ $i -le $2 ]; do echo "$1 $i"; i=$((i+1)); nap $3; done`,
+        label,
+        String(count),
+        String(everyMs / 1000),
+      )),
   output: Array.from({ length: count }, (_, i) => `${label} ${i + 1}\n`).join(''),
 });
 
@@ -41,20 +48,19 @@ export async function createStage(): Promise<Stage> {
   const readIfThere = (path: string) => (existsSync(path) ? readFileSync(path, 'utf8') : '');
   return {
     folder,
-    // Each look is a program of its own: a few milliseconds of the processor, and dozens of these wait at once.
     gated: (gate, first, rest) =>
-      sh('echo "$2"; until [ -e "$1" ]; do sleep 0.2; done; echo "$3"', at(gate, 'open'), first, rest),
+      bash(`${NAP}; echo "$2"; until [ -e "$1" ]; do nap 0.05; done; echo "$3"`, at(gate, 'open'), first, rest),
     counted(gate) {
       appendFileSync(at(gate, 'starts'), '');
-      return sh(
-        'echo $$ >> "$2"; echo started; until [ -e "$1" ]; do sleep 0.2; done; echo done',
+      return bash(
+        `${NAP}; echo $$ >> "$2"; echo started; until [ -e "$1" ]; do nap 0.05; done; echo done`,
         at(gate, 'open'),
         at(gate, 'starts'),
       );
     },
     chatty: (gate, everyMs) =>
-      sh(
-        'i=1; until [ -e "$1" ]; do echo "line $i of output"; echo "line $i of output" >> "$2"; i=$((i+1)); sleep $3; done',
+      bash(
+        `${NAP}; i=1; until [ -e "$1" ]; do echo "line $i of output"; echo "line $i of output" >> "$2"; i=$((i+1)); nap $3; done`,
         at(gate, 'open'),
         at(gate, 'printed'),
         String(everyMs / 1000),

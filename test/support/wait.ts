@@ -4,6 +4,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 /** A guard against waiting for ever, and no measure of speed: what has a limit of its own in the rules is measured where it is tried. */
 export const DEFAULT_LIMIT_MS = 30_000;
 
+/** What asking may take of the time: a dear question, as one of every process of the machine, is asked more rarely. */
+const ASKING_SHARE = 0.2;
+
 /** Asks again and again, until the answer is neither undefined nor false. Errors of `ask` count as "not yet". */
 export async function until<T>(
   what: string,
@@ -14,6 +17,7 @@ export async function until<T>(
   const deadline = performance.now() + limitMs;
   let lastError: unknown;
   for (;;) {
+    const askedAt = performance.now();
     try {
       const answer = await ask();
       if (answer !== undefined && answer !== false) return answer;
@@ -21,10 +25,11 @@ export async function until<T>(
     } catch (error) {
       lastError = error;
     }
-    if (performance.now() > deadline) {
+    const nowMs = performance.now();
+    if (nowMs > deadline) {
       throw new Error(`waited ${limitMs} ms for ${what}`, { cause: lastError });
     }
-    await delay(everyMs);
+    await delay(Math.max(everyMs, (nowMs - askedAt) * (1 / ASKING_SHARE - 1)));
   }
 }
 
