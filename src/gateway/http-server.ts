@@ -1,5 +1,7 @@
 /** A fastify server with our errors, limits and guards; the public one and the ops one are made alike. */
 import { createHash, timingSafeEqual } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
 import fastify, { type FastifyInstance } from 'fastify';
 import type { Log } from '../domain/ports.js';
 import { AppError, ERROR_CODES, messageOf } from '../errors.js';
@@ -14,6 +16,8 @@ const HEADERS = {
   'cross-origin-resource-policy': 'same-origin',
   'cache-control': 'no-store',
 };
+
+const UNWANTED_WITHIN_MS = 2_000;
 
 /** @param headersWithinMs from the beginning of a connection to the end of its request's headers */
 export function createHttpServer(
@@ -52,7 +56,7 @@ export function createHttpServer(
     reply.code(404).send({ code: 'NOT_FOUND', message: 'there is no such route', retryable: false }),
   );
 
-  app.setErrorHandler((error: unknown, request, reply) => {
+  app.setErrorHandler(async (error: unknown, request, reply) => {
     if (error instanceof AppError) {
       const { code, message, retryable, field, retryAfterMs } = error;
       if (retryAfterMs !== undefined) void reply.header('retry-after', Math.ceil(retryAfterMs / 1_000));
@@ -64,6 +68,8 @@ export function createHttpServer(
     }
     const status = (error as { statusCode?: unknown }).statusCode;
     if (typeof status === 'number' && status >= 400 && status < 500) {
+      // Closed while the client still sends, its connection is reset and the answer lost.
+      if (status === 413) await readAway(request.raw);
       // Fastify's own: a body that is not JSON, too large, or of another type.
       return reply.code(status).send({ code: 'INVALID_PARAMS', message: messageOf(error), retryable: false });
     }
@@ -72,6 +78,15 @@ export function createHttpServer(
   });
 
   return app;
+}
+
+/** Until its end, its connection's, or what a client may take for a body that nobody wants. Keeps nothing. */
+async function readAway(body: IncomingMessage): Promise<void> {
+  if (body.complete || body.destroyed) return;
+  const over = new AbortController();
+  const end = () => over.abort();
+  body.once('end', end).once('close', end).resume();
+  await sleep(UNWANTED_WITHIN_MS, undefined, { signal: over.signal }).catch(() => {});
 }
 
 /** Whether two secrets are the same, in a time that tells nothing of where they differ. */

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { CommandId } from '../../src/protocol/ids.js';
 import { claimToWrite } from '../support/log-writer.js';
 import { startTestNode, type TestNode } from '../support/node.js';
+import { createStage } from '../support/programs.js';
 import { deliveryFaults } from '../support/recording.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
 import { createStores, type Stores } from '../support/stores.js';
@@ -44,11 +45,13 @@ const shows = (id: CommandId, text: string) =>
 
 describe('a worker', () => {
   it('[L3][DE2] ends a command again that Redis has running again, with the same entries', async () => {
+    await using stage = await createStage();
     await using test = await startWorkerOn(stores, redis.url);
-    const id = await submitFromTab(stores, program('count.sh', '10', '0.02'));
+    const id = await submitFromTab(stores, stage.gated('remembered', 'line 1', 'line 2'));
     const over = test.run(id);
-    await shows(id, 'line 3\n');
+    await shows(id, 'line 1\n');
     const back = await remember(id);
+    stage.open('remembered');
     await within('the end', over);
     const before = await logOf(id);
     await back();

@@ -9,6 +9,7 @@ import { build } from 'vite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startBrowser } from '../support/browser.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
+import { createStage } from '../support/programs.js';
 import { ROOT, startProgram } from '../support/snippets.js';
 import { until } from '../support/wait.js';
 
@@ -129,6 +130,8 @@ describe('a React hook', () => {
   }, 60_000);
 
   it('shows a command as it runs, and its end', async () => {
+    await using stage = await createStage();
+    const gate = join(stage.folder, 'react.open');
     const entry = 'virtual:entry';
     const source = `
       import { createElement } from 'react';
@@ -139,7 +142,7 @@ describe('a React hook', () => {
           url: '${cluster.node(0).url}', conversation: 'react', token: async () => (await fetch('/token')).text(),
         });
         return createElement('main', null, createElement('i', null, state.state),
-          createElement(Tool, { session, script: 'echo one; sleep 0.3; echo two; exit 4' }));
+          createElement(Tool, { session, script: 'echo one; until [ -e ${gate} ]; do sleep 0.1; done; echo two; exit 4' }));
       }
       createRoot(document.body).render(createElement(App));
     `;
@@ -179,6 +182,7 @@ describe('a React hook', () => {
     await tab.getByText('Run', { exact: true }).click();
     await until('its first line', async () => (await tab.locator('pre').textContent())?.includes('one'));
     expect(await tab.getByText('Stop').count()).toBe(1);
+    stage.open('react');
     await until('its end', async () => (await tab.locator('p').allInnerTexts()).includes('exit 4'));
     expect(await tab.locator('pre').textContent()).toBe('one\ntwo\n');
     expect(faults).toEqual([]);
