@@ -157,11 +157,28 @@ export function createConnection(node: Node, socket: WebSocket, stream: Socket, 
 
   // -------------------------------------------------------------------------------------------------------- receiving
 
+  /** Frames that came although reading had stopped: a chunk from the socket may hold hundreds of small ones. */
+  const readAhead: Buffer[] = [];
+
+  function isBusy(): boolean {
+    const tooMuchWaits = outbox.waitingBytes() > 2 * options.outboxBytes;
+    // Nothing may come any more that would look again: asked for room, it tells when there is some.
+    if (tooMuchWaits) outbox.room();
+    return tooMuchWaits || inFlight >= LIMITS.maxInFlightRequests;
+  }
+
   /** Reading stops while too much is being worked on, or too many answers wait for a slow reader (DE5). */
   function regulate(): void {
-    const busy = inFlight >= LIMITS.maxInFlightRequests || outbox.waitingBytes() > 2 * options.outboxBytes;
-    if (busy && !socket.isPaused) socket.pause();
-    else if (!busy && socket.isPaused) socket.resume();
+    while (!ending && readAhead.length > 0 && !isBusy()) take(readAhead.shift() as Buffer);
+    const wait = readAhead.length > 0 || isBusy();
+    if (wait && !socket.isPaused) socket.pause();
+    else if (!wait && socket.isPaused) socket.resume();
+  }
+
+  function take(data: Buffer): void {
+    const frame = parseFrame(data.toString('utf8'));
+    const served = frame.type === 'batch' ? serveBatch(frame.messages) : serve(frame.message).then(reply);
+    void served.then(regulate);
   }
 
   function onNotification(method: string, params: unknown): void {
@@ -210,10 +227,8 @@ export function createConnection(node: Node, socket: WebSocket, stream: Socket, 
       end(CLOSE.PROTOCOL_ERROR, 'binary frames are not used');
       return;
     }
-    const frame = parseFrame(data.toString('utf8'));
-    const served = frame.type === 'batch' ? serveBatch(frame.messages) : serve(frame.message).then(reply);
+    readAhead.push(data);
     regulate();
-    void served.then(regulate);
   });
 
   const gone = new Promise<void>((resolve) => {

@@ -1,9 +1,13 @@
 /** Whatever a client sends, it gets the right error; and the connection survives where the contract says so. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { LIMITS } from '../../src/protocol/limits.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { expectComplete } from '../support/expect-tab.js';
 import { dial, type Json, type Socket } from '../support/tab.js';
 import { until, within } from '../support/wait.js';
+
+/** HOMING_OUTBOX_BYTES as it is. */
+const OUTBOX_BYTES = 1024 * 1024;
 
 describe('garbage', () => {
   let cluster: Cluster;
@@ -148,12 +152,34 @@ describe('garbage', () => {
     expectComplete(bystander, commandId);
   });
 
-  it('[DE5] a client that asks without reading the answers is held back, not served without bound', async () => {
+  it('[DE5] a client that asks without reading the answers is held back, not served without bound, and gets them all when it reads', async () => {
     const line = await raw();
+    const script = 'head -c 400000 /dev/zero | tr "\\0" x';
+    const { result } = await line.ask(request(1, 'command.run', { script }));
+    const { commandId } = result;
+    await until('its end', () => line.heard.some(({ method }) => method === 'command.ended'));
+    const asked = 300;
     line.socket.ws.pause();
-    for (let i = 0; i < 3_000; i += 1) line.socket.ws.send(request(1000 + i, 'command.list', {}));
+    for (let i = 0; i < asked; i += 1) line.socket.ws.send(request(1000 + i, 'command.log', { commandId }));
+    const waiting = () => cluster.metric(0, 'homing_outbox_bytes');
+    let before = -1;
+    const held = await until(
+      'no more to be served',
+      async () => {
+        const now = await waiting();
+        if (now > OUTBOX_BYTES && now === before) return now;
+        before = now;
+        return undefined;
+      },
+      30_000,
+      200,
+    );
+    // What is worked on when reading stops is answered.
+    expect(held).toBeLessThan(2 * OUTBOX_BYTES + LIMITS.maxInFlightRequests * LIMITS.maxLogBytes * 2);
     line.socket.ws.resume();
-    await until('every answer', () => line.heard.filter((m) => m.id >= 1000).length === 3_000, 20_000);
+    const answers = () => line.heard.filter(({ id }) => id >= 1000);
+    await until('every answer', () => answers().length === asked);
+    for (const { result: page } of answers()) expect(JSON.stringify(page).length).toBeGreaterThan(100_000);
     await isAlive(line);
     await end(line.socket);
   });
