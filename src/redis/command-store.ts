@@ -40,10 +40,11 @@ import {
 import { type CommandId, makeClaimId, parseCommandId, type SessionId, type Tag, tagOf } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { CommandSnapshot, CommandSpec } from '../protocol/methods.js';
+import { createClaimChecks } from './claim-checks.js';
 import type { ClaimLane } from './claim-lane.js';
 import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
-import { readFields, readHashes } from './pipelines.js';
+import { readHashes } from './pipelines.js';
 import type { Scripts } from './scripts.js';
 import { RECORD_VERSION, readable, readKill, readSnapshot, readSpec } from './snapshot.js';
 
@@ -95,6 +96,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
     log,
   } = options;
   const prefixOf = (id: CommandId) => keys.tagPrefix(tagOf(id));
+  const readClaims = createClaimChecks({ redis, scripts, keys });
 
   /** Keys and the shared tail of arguments of the scripts that append; see scripts/_append.lua. */
   const appendKeys = (commandId: CommandId, owner: SessionId | null) => [
@@ -337,13 +339,9 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
     },
 
     async checkClaims(claims) {
-      const rows = await readFields(
-        redis,
-        claims.map(({ commandId }) => keys.command(commandId)),
-        ['claim', 'state', 'kill', 'in', 'inb', 'size'],
-      );
-      return claims.map(({ commandId, claimId }, index) => {
-        const [claim, state, kill, stdin, written, size] = rows[index] ?? [];
+      const rows = await readClaims(claims.map(({ commandId }) => commandId));
+      return claims.map(({ commandId, claimId }) => {
+        const [claim, state, kill, stdin, written, size] = rows.get(commandId) ?? [];
         const wish = readable(() => readKill(keys.command(commandId), kill ?? undefined), log);
         return {
           held: claim === claimId && state === 'running',

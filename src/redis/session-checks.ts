@@ -1,11 +1,14 @@
 /**
- * The looks of a node at its sessions. Those of one conversation that ask in the same turn are answered by one script: they
- * share a slot, and most of what an idle tab costs is its look.
+ * The looks of a node at its sessions. Those that ask in the same turn are answered by one script, on a Cluster those of one
+ * conversation, which share a slot: most of what an idle tab costs is its look.
  */
+import type { Cluster, Redis } from 'ioredis';
 import type { SessionCheck, SessionDirectory, SessionState } from '../domain/ports.js';
-import { type AttachmentId, type CommandId, type SessionId, type Tag, tagOf } from '../protocol/ids.js';
+import { AppError } from '../errors.js';
+import { type AttachmentId, type CommandId, type SessionId, tagOf } from '../protocol/ids.js';
 import type { Keys } from './keys.js';
 import type { Scripts } from './scripts.js';
+import { MAX_LOOKED_AT, type SlotGroup, slotGroup } from './slots.js';
 
 interface Asked {
   readonly sessionId: SessionId;
@@ -14,30 +17,28 @@ interface Asked {
   reject(error: unknown): void;
 }
 
-/** Keys of one script: it holds up all others for about a microsecond each. */
-const MAX_KEYS = 256;
-
 /** @throws AppError REDIS_UNAVAILABLE to all that asked together */
 export function createSessionChecks(options: {
+  readonly redis: Redis | Cluster;
   readonly scripts: Scripts;
   readonly keys: Keys;
 }): SessionDirectory['check'] {
-  const { scripts, keys } = options;
-  const waiting = new Map<Tag, Asked[]>();
+  const { redis, scripts, keys } = options;
+  const waiting = new Map<SlotGroup, Asked[]>();
 
   return (sessionId, commandIds) =>
     new Promise((resolve, reject) => {
       const asked = { sessionId, commandIds, resolve, reject };
-      const tag = tagOf(sessionId);
-      const others = waiting.get(tag);
+      const group = slotGroup(redis, tagOf(sessionId));
+      const others = waiting.get(group);
       if (others !== undefined) {
         others.push(asked);
         return;
       }
-      waiting.set(tag, [asked]);
+      waiting.set(group, [asked]);
       queueMicrotask(() => {
-        const all = waiting.get(tag) ?? [];
-        waiting.delete(tag);
+        const all = waiting.get(group) ?? [];
+        waiting.delete(group);
         for (const some of batches(all)) void answer(some);
       });
     });
@@ -59,7 +60,9 @@ export function createSessionChecks(options: {
         at = end;
       }
     } catch (error) {
-      for (const { reject } of some) reject(error);
+      // What is damaged in one record, or a server that is a Cluster behind one address, holds up nobody else.
+      if (some.length > 1 && !(error instanceof AppError)) await Promise.all(some.map((asked) => answer([asked])));
+      else for (const { reject } of some) reject(error);
     }
   }
 }
@@ -86,7 +89,7 @@ function batches(all: readonly Asked[]): Asked[][] {
     const needs = 1 + asked.commandIds.length;
     if (needs > keysLeft) {
       made.push([]);
-      keysLeft = MAX_KEYS;
+      keysLeft = MAX_LOOKED_AT;
     }
     made.at(-1)?.push(asked);
     keysLeft -= needs;

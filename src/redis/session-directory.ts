@@ -135,7 +135,7 @@ export function createSessionDirectory(options: SessionDirectoryOptions): Sessio
       }
     },
 
-    check: createSessionChecks({ scripts, keys }),
+    check: createSessionChecks({ redis, scripts, keys }),
 
     async owned(sessionId, limit) {
       // The rev is read first: if something changes after it, the node's rev is behind and its sweep reads again (S4).

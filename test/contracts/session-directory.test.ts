@@ -1,6 +1,6 @@
 /** The port SessionDirectory on a real Redis: attachments, grace, closing and what moves where. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { makeSessionId } from '../../src/protocol/ids.js';
+import { type CommandId, makeSessionId, type SessionId } from '../../src/protocol/ids.js';
 import { DEPLOYMENTS, type Deployment } from '../support/deployments.js';
 import {
   chance,
@@ -97,6 +97,42 @@ describe.each(DEPLOYMENTS)('on $name', ({ start }) => {
       await closeTab(tab);
       expect(await attach(tab)).toEqual({ type: 'gone' });
       expect(await attach(tab, { resumeTokenHash: 'wrong' })).toEqual({ type: 'denied' });
+    });
+  });
+
+  describe('looking at many', () => {
+    it('[DE7] [SE1] sessions and claims of many conversations are looked at together, each gets its own answer, and a damaged record holds up no other', async () => {
+      const tabs = await Promise.all(Array.from({ length: 300 }, () => openTab(stores, freshPlace())));
+      const [claimId, workerId] = [newClaimId(), newWorkerId()];
+      const ids = await Promise.all(
+        tabs.map(async (tab) => {
+          const { commandId } = await submit(stores, { tab });
+          await stores.commands.claim(commandId, claimId, workerId, 'group');
+          return commandId;
+        }),
+      );
+      const look = () =>
+        Promise.allSettled(tabs.map((tab, n) => stores.sessions.check(tab.sessionId, [ids[n] as CommandId])));
+      const claims = () => stores.commands.checkClaims(ids.map((commandId) => ({ commandId, claimId })));
+      const wanted = tabs.map(({ attachmentId }) => ({
+        status: 'fulfilled',
+        value: { state: 'live', attachmentId, heads: [{ ended: false, owned: true }] },
+      }));
+      expect(await look()).toMatchObject(wanted);
+      expect((await claims()).filter(({ held }) => held)).toHaveLength(ids.length);
+
+      const [session, command] = [tabs[7]?.sessionId as SessionId, ids[11] as CommandId];
+      for (const key of [stores.keys.session(session), stores.keys.command(command)]) {
+        await stores.redis.del(key);
+        await stores.redis.set(key, 'something else');
+      }
+      const after = await look();
+      expect(after.filter(({ status }) => status === 'rejected')).toHaveLength(2);
+      for (const [n, answer] of after.entries())
+        if (n !== 7 && n !== 11) expect(answer).toMatchObject(wanted[n] as object);
+      expect((await claims()).map(({ held }) => held)).toEqual(ids.map((_, n) => n !== 11));
+      await stores.redis.del(stores.keys.session(session));
+      await stores.redis.del(stores.keys.command(command));
     });
   });
 

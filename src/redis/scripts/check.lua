@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-stale
--- What a node compares in its sweep (DE7, SE1), for sessions of one conversation.
+-- What a node compares in its sweep (DE7, SE1), for many sessions; on a Cluster for those of one conversation.
 -- KEYS for each session: ses hash, then cmd hashes
 -- ARGV for each session: session id, how many cmd hashes
 -- Returns for each session: state or 'missing', attachment id, rev, then for each command: head or -1, 1 if ended, 1 if owned by it
