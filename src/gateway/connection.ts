@@ -99,6 +99,7 @@ export function createConnection(node: Node, socket: WebSocket, stream: Socket, 
   const heartbeat = createHeartbeat({
     socket,
     heartbeatMs: options.heartbeatMs,
+    ticks: node.ticks,
     delivery,
     outbox,
     session: () => holding?.session,

@@ -30,6 +30,7 @@ import { createReasserter } from './reassert.js';
 import { createSeats } from './seats.js';
 import { createSessionTable } from './session-table.js';
 import { createSweep } from './sweep.js';
+import { createTicks } from './ticks.js';
 import { createTokenVerifier } from './tokens.js';
 import { createUpgrades } from './upgrade.js';
 import { addWebApp } from './web-app.js';
@@ -52,6 +53,8 @@ export interface Gateway {
 /** Pages of logs read at the same time, for all sessions of the node. */
 const MAX_PULLS = 32;
 const BUS_CHECK_MS = 250;
+/** What is done for each connection comes this much late at most. */
+const TICK_MS = 100;
 /** Clients are sent away over this long. */
 const DEAF_SPREAD_MS = 3_000;
 /** After the last socket was told to go, detaching may take this long. */
@@ -79,6 +82,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
     perTenant = 0,
     unopened = LIMITS.maxUnopened,
   } = options.maxConnections ?? {};
+  const ticks = createTicks(TICK_MS);
   const seats = createSeats({ perAddress, perPrincipal, perTenant, unopened });
   const addressOf = createAddresses(options.trustedProxies ?? []);
   const puller = createPuller({ concurrency: MAX_PULLS, random });
@@ -105,10 +109,10 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
       log,
       meter,
     },
-    ...{ rates, attempts, seats, audit, addressOf, trailOf },
+    ...{ rates, attempts, seats, audit, ticks, addressOf, trailOf },
   };
   const upgrades = createUpgrades(node, doors);
-  const sweep = createSweep({ leaseMs: options.leaseMs, log, random, all: table.all });
+  const sweep = createSweep({ leaseMs: options.leaseMs, log, random, turn: table.turn });
   const ops = createHttpServer(log, createDoors({ host: options.opsHost, publicOrigins: [] }));
   const startedAt = now();
   let url = '';
@@ -178,6 +182,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
    * spread over a moment. In an outage for all nothing is published either, and sockets stay.
    */
   function moveTheDeaf(): void {
+    if (bus.deafMs() < BUS_DEAF_MS) return;
     for (const { session } of table.all()) {
       if (moved.has(session) || bus.deafMs(session.sessionId) < BUS_DEAF_MS) continue;
       moved.add(session);
@@ -278,6 +283,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
     for (const timer of timers) clearTimeout(timer);
     timers.clear();
     sweep.close();
+    ticks.close();
     reasserter.close();
     streams.close();
     const open = [...upgrades.connections];

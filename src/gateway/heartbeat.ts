@@ -6,12 +6,14 @@ import type { WebSocket } from 'ws';
 import { CLOSE } from '../protocol/close-codes.js';
 import type { SessionId } from '../protocol/ids.js';
 import type { AttachedSession, Delivery } from './attached-session.js';
+import type { Ticks } from './ticks.js';
 
 const MISSED_INTERVALS = 4;
 
 export function createHeartbeat(options: {
   readonly socket: WebSocket;
   readonly heartbeatMs: number;
+  readonly ticks: Pick<Ticks, 'after'>;
   readonly delivery: Pick<Delivery, 'notify' | 'end'>;
   /** What waits for the peer, and what it took so far. */
   readonly outbox: { waitingBytes(): number; takenBytes(): number };
@@ -19,11 +21,11 @@ export function createHeartbeat(options: {
   busDown(sessionId: SessionId): boolean;
   random(): number;
 }): { close(): void } {
-  const { socket, heartbeatMs, delivery, outbox, session, busDown, random } = options;
+  const { socket, heartbeatMs, ticks, delivery, outbox, session, busDown, random } = options;
   let silentIntervals = 0;
   /** Taken so far when something was left waiting; undefined when nothing was. */
   let takenBefore: number | undefined;
-  let timer: NodeJS.Timeout;
+  let callOff = () => {};
   let dueAtMs = 0;
 
   const alive = () => {
@@ -34,7 +36,7 @@ export function createHeartbeat(options: {
 
   function beatIn(waitMs: number): void {
     dueAtMs = performance.now() + waitMs;
-    timer = setTimeout(beat, waitMs);
+    callOff = ticks.after(waitMs, beat);
   }
   // Tabs that came back together do not beat together.
   const beatLater = () => beatIn(heartbeatMs * (0.5 + random() / 2));
@@ -65,5 +67,5 @@ export function createHeartbeat(options: {
   }
   beatLater();
 
-  return { close: () => clearTimeout(timer) };
+  return { close: () => callOff() };
 }

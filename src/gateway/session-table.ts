@@ -30,6 +30,8 @@ export interface SessionTable {
   leave(holding: Holding): void;
   find(sessionId: SessionId): Holding | undefined;
   all(): readonly Holding[];
+  /** One of `TURNS` shares of them, about equal; those of one conversation are in the same. */
+  turn(index: number): Iterable<Holding>;
   /** Detaches what Redis says this node holds and it does not (S1), and notes again what it does. */
   audit(): Promise<void>;
   /** Resolves when nothing is left to detach, or after `withinMs`. */
@@ -47,11 +49,20 @@ export interface SessionTablePorts {
   random(): number;
 }
 
+/** Into how many shares the sessions of a node are dealt, so that whoever looks at all of them again and again walks one at a time. */
+export const TURNS = 20;
+
+const turnOf = ({ session }: Holding): number => {
+  const { tag } = session.place;
+  return (tag.charCodeAt(0) * 31 + tag.charCodeAt(1)) % TURNS;
+};
+
 const RETRY: Backoff = { baseMs: 100, capMs: 5_000 };
 
 export function createSessionTable(ports: SessionTablePorts): SessionTable {
   const { nodeId, sessions, presence, bus, log, meter, random } = ports;
   const held = new Map<SessionId, Holding>();
+  const turns = Array.from({ length: TURNS }, () => new Set<Holding>());
   /** Everything not yet wholly left, by connection: opening, held and leaving. */
   const present = new Map<Holding, Subscription | undefined>();
   const leaving = new Set<Promise<void>>();
@@ -128,7 +139,11 @@ export function createSessionTable(ports: SessionTablePorts): SessionTable {
     hold(holding) {
       const before = held.get(holding.session.sessionId);
       held.set(holding.session.sessionId, holding);
-      if (before !== undefined && before !== holding) before.replaced();
+      turns[turnOf(holding)]?.add(holding);
+      if (before !== undefined && before !== holding) {
+        turns[turnOf(before)]?.delete(before);
+        before.replaced();
+      }
       measure();
     },
 
@@ -137,6 +152,7 @@ export function createSessionTable(ports: SessionTablePorts): SessionTable {
       const { sessionId } = holding.session;
       if (held.get(sessionId) === holding) log.info({ sessionId }, 'a session lost its connection');
       if (held.get(holding.session.sessionId) === holding) held.delete(holding.session.sessionId);
+      turns[turnOf(holding)]?.delete(holding);
       measure();
       if (!present.has(holding)) return;
       const left = leaveInOrder(holding).finally(() => {
@@ -148,6 +164,7 @@ export function createSessionTable(ports: SessionTablePorts): SessionTable {
 
     find: (sessionId) => held.get(sessionId),
     all: () => [...held.values()],
+    turn: (index) => turns[index % TURNS] ?? [],
 
     async audit() {
       const recorded = new Set(await presence.nodeSessions(nodeId));

@@ -6,17 +6,11 @@ import type { Log } from '../domain/ports.js';
 import { messageOf } from '../errors.js';
 import type { Tag } from '../protocol/ids.js';
 import type { AttachedSession } from './attached-session.js';
+import { TURNS } from './session-table.js';
 
 const SWEEP_MS = 2_000;
-const TICK_MS = 100;
+const TICK_MS = SWEEP_MS / TURNS;
 const CONCURRENCY = 64;
-
-/** On the monotonic clock. */
-interface Pace {
-  readonly checkedMs: number;
-  /** When it is looked at whether there is something to check. */
-  lookMs: number;
-}
 
 export interface Sweep {
   close(): void;
@@ -26,51 +20,62 @@ export function createSweep(options: {
   readonly leaseMs: number;
   readonly log: Log;
   random(): number;
-  /** Every session attached here. */
-  all(): readonly { readonly session: AttachedSession }[];
+  /** The sessions attached here, in `TURNS` shares. */
+  turn(index: number): Iterable<{ readonly session: AttachedSession }>;
 }): Sweep {
-  const { leaseMs, log, random, all } = options;
-  const paces = new WeakMap<AttachedSession, Pace>();
+  const { leaseMs, log, random, turn } = options;
+  /** When each was looked at last, on the monotonic clock. */
+  const checkedMs = new WeakMap<AttachedSession, number>();
+  /** To be looked at, in order; at most every session once. */
+  const waiting = new Set<AttachedSession>();
   const busy = new Set<AttachedSession>();
+  let index = 0;
 
   const timer = setInterval(() => {
     const nowMs = performance.now();
     const idle = new Set<Tag>();
-    for (const { session } of all()) {
-      const pace = paces.get(session);
-      if (pace === undefined) {
-        // A new session starts at a random place in both intervals.
-        paces.set(session, { checkedMs: nowMs - random() * leaseMs, lookMs: nowMs + random() * SWEEP_MS });
-        continue;
-      }
-      if (nowMs < pace.lookMs || busy.has(session)) continue;
-      if (busy.size >= CONCURRENCY) return;
-      if (session.isOutstanding()) check(session, nowMs);
-      else if (nowMs - pace.checkedMs >= leaseMs) idle.add(session.place.tag);
-      else pace.lookMs = nowMs + SWEEP_MS;
+    for (const { session } of turn(index)) {
+      const last = checkedMs.get(session);
+      // A new session starts at a random place in the interval.
+      if (last === undefined) checkedMs.set(session, nowMs - random() * leaseMs);
+      if (session.isOutstanding()) waiting.add(session);
+      else if (last !== undefined && nowMs - last >= leaseMs) idle.add(session.place.tag);
     }
-    if (idle.size > 0) checkTogether(idle, nowMs);
+    if (idle.size > 0) addTogether(idle, nowMs);
+    index += 1;
+    checkWaiting();
   }, TICK_MS);
   timer.unref();
 
   /** Sessions of one conversation share a call, so whoever would be due soon comes with who is due, and keeps its pace. */
-  function checkTogether(tags: ReadonlySet<Tag>, nowMs: number): void {
-    for (const { session } of all()) {
-      if (!tags.has(session.place.tag) || busy.has(session)) continue;
-      if (busy.size >= CONCURRENCY) return;
-      const checkedMs = paces.get(session)?.checkedMs ?? nowMs;
-      if (nowMs - checkedMs >= leaseMs / 2) check(session, nowMs);
+  function addTogether(tags: ReadonlySet<Tag>, nowMs: number): void {
+    for (const { session } of turn(index)) {
+      const last = checkedMs.get(session) ?? nowMs;
+      if (tags.has(session.place.tag) && nowMs - last >= leaseMs / 2) waiting.add(session);
     }
   }
 
-  function check(session: AttachedSession, nowMs: number): void {
-    busy.add(session);
-    paces.set(session, { checkedMs: nowMs, lookMs: nowMs + SWEEP_MS - TICK_MS });
-    session
-      .verify()
-      .catch((error) => log.debug({ fault: messageOf(error) }, 'a sweep could not look'))
-      .finally(() => busy.delete(session));
+  function checkWaiting(): void {
+    for (const session of waiting) {
+      if (busy.size >= CONCURRENCY) return;
+      waiting.delete(session);
+      if (session.isOver() || busy.has(session)) continue;
+      checkedMs.set(session, performance.now());
+      busy.add(session);
+      session
+        .verify()
+        .catch((error) => log.debug({ fault: messageOf(error) }, 'a sweep could not look'))
+        .finally(() => {
+          busy.delete(session);
+          checkWaiting();
+        });
+    }
   }
 
-  return { close: () => clearInterval(timer) };
+  return {
+    close() {
+      clearInterval(timer);
+      waiting.clear();
+    },
+  };
 }

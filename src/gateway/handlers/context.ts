@@ -16,6 +16,7 @@ import type { GatewayOptions, GatewayPorts } from '../options.js';
 import type { Reasserter } from '../reassert.js';
 import type { Seats } from '../seats.js';
 import type { Holding, SessionTable } from '../session-table.js';
+import type { Ticks } from '../ticks.js';
 import type { TokenVerifier } from '../tokens.js';
 import type { Viewers } from '../viewers.js';
 
@@ -36,6 +37,7 @@ export interface Node {
   readonly attempts: Attempts;
   readonly seats: Seats;
   readonly audit: Audit;
+  readonly ticks: Ticks;
   /** Where a request comes from, as it is counted. */
   addressOf(request: IncomingMessage): string;
   /** What a request over HTTP is found to be about, for the audit. */
