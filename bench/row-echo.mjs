@@ -19,8 +19,8 @@ import {
 } from './harness.mjs';
 
 const ARGV = ['/bin/sh', '-c', 'echo hi'];
-const SINGLE = sized(150);
-const PARALLEL = sized(400);
+const SINGLE = sized(100);
+const PARALLEL = sized(200);
 
 async function measure(run) {
   for (let n = 0; n < 20; n += 1) await run();

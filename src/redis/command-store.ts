@@ -51,10 +51,11 @@ import { RECORD_VERSION, readable, readKill, readSnapshot, readSpec } from './sn
 const FULL_RETRY_MS = 10_000;
 /** An entry costs about 220 bytes beside its text, so their number is bounded with the bytes: 1 for each 128. */
 const BYTES_PER_ENTRY = 128;
-/** Commands looked at in one round trip while a list is filtered. */
+/** Commands looked at in one round trip of a list, and of one that wants a certain state, which the script itself sees. */
 const LIST_CHUNK = 200;
-/** Round trips of one list call; then it answers what it has and a cursor. */
-const LIST_CHUNKS = 20;
+const STATE_CHUNK = 1_000;
+/** Commands looked at for one call; then it answers what it has and a cursor. */
+const MAX_LISTED = 4_000;
 /** Commands that one kill reaches beside its own: started by it, and by those. */
 const MAX_FAMILY = 1_000;
 
@@ -493,11 +494,12 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       const [labelName, labelValue] = label?.split(/=(.*)/s) ?? [];
       const commands: CommandSnapshot[] = [];
       let before = cursor === undefined ? '+inf' : `(${cursor}`;
-      for (let chunk = 0; chunk < LIST_CHUNKS; chunk += 1) {
+      const chunk = state === undefined ? LIST_CHUNK : STATE_CHUNK;
+      for (let seen = 0; seen < MAX_LISTED; seen += chunk) {
         const [looked, last, ...flat] = (await scripts.run(
           'list',
           [keys.commands(place.tag as Tag)],
-          [keys.tagPrefix(place.tag as Tag), place.principal, state ?? '', before, LIST_CHUNK],
+          [keys.tagPrefix(place.tag as Tag), place.principal, state ?? '', before, chunk],
         )) as [number, string, ...string[]];
         const wanted = Array.from({ length: flat.length / 2 }, (_, i) => ({
           id: parseCommandId(flat[i * 2]),
@@ -524,7 +526,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
           before = `(${room.at(-1)?.score}`;
           continue;
         }
-        if (looked < LIST_CHUNK) return { commands };
+        if (looked < chunk) return { commands };
         before = `(${last}`;
       }
       return { commands, next: before.slice(1) };
