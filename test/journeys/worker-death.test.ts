@@ -137,6 +137,8 @@ describe('the death of a worker', () => {
     const commandId = await tab.run({ argv: ['/bin/sleep', '600'] });
     await tab.waitFor('started', (a) => a.method === 'command.started' && a.params.commandId === commandId);
     cluster.worker(0).signal('SIGTERM');
+    // A signal is heard when its process finds the time.
+    await until('the worker to hear it', () => /"msg":"draining"/.test(cluster.worker(0).log));
     const waits = await tab.run({ argv: ['/bin/echo', 'later'] });
     expect((await tab.ended(commandId)).params.outcome.reason).toBe('worker_drained');
     await until('the worker to end by itself', () => cluster.worker(0).exitCode !== null);
