@@ -205,7 +205,7 @@ async function identityOf(redis: Redis): Promise<string> {
 }
 
 /** The same bucket in every process and version: FNV-1a over the characters. */
-function bucketOf(member: string): number {
+export function bucketOf(member: string): number {
   let hash = 0x811c9dc5;
   for (let n = 0; n < member.length; n += 1) hash = Math.imul(hash ^ member.charCodeAt(n), 0x01000193);
   return (hash >>> 0) % DUE_BUCKETS;

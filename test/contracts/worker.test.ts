@@ -406,8 +406,10 @@ describe('a worker', () => {
     const before = await readLog(commandId);
     const restore = stores.redis.multi();
     for (const [i, name] of names.entries()) restore.restore(name, 0, dumps[i]!, 'REPLACE');
-    await restore.exec();
-    expect((await readLog(commandId)).entries.length).toBeLessThan(before.entries.length);
+    // In one step with it: the repair may be there before the next question.
+    restore.hget(stores.keys.command(commandId), 'head');
+    const [, head] = (await restore.exec())!.at(-1) as [unknown, string];
+    expect(Number(head)).toBeLessThan(before.entries.length);
     await within('the end of the command', over);
     const { output, outcome, entries } = await readLog(commandId);
     expect(entries.slice(0, before.entries.length)).toEqual(before.entries);
