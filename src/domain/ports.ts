@@ -119,11 +119,19 @@ export interface SessionDirectory {
   adoptParked(sessionId: SessionId): Promise<number>;
   /** One round trip: the session and the heads of these commands. */
   check(sessionId: SessionId, commandIds: readonly CommandId[]): Promise<SessionCheck>;
-  /** What the session owns, oldest first, at most `limit`; `more` when there is more. */
+  /**
+   * What the session owns, oldest first, at most `limit`; `more` when there is more. `attachedAt`: when its current attachment was
+   * made, on the clock of the commands' `createdAt`; 0 where that is not known.
+   */
   owned(
     sessionId: SessionId,
     limit: number,
-  ): Promise<{ readonly rev: number; readonly commands: OwnedCommand[]; readonly more: boolean }>;
+  ): Promise<{
+    readonly rev: number;
+    readonly attachedAt: number;
+    readonly commands: OwnedCommand[];
+    readonly more: boolean;
+  }>;
   /** Where a session belongs and whose it is, closed or not; undefined for an unknown id. Never changes. */
   place(sessionId: SessionId): Promise<Place | undefined>;
   /** Open sessions of a principal in a conversation, latest activity first. `cursor` is an offset. */
@@ -193,6 +201,7 @@ export type SubmitResult =
       readonly originSessionId: SessionId | null;
       readonly rev: number;
       readonly repeated: boolean;
+      readonly createdAt: number;
       /** Why it has no job yet: its turn has not come. */
       readonly held?: Held;
       /** Whose turn has come with it; for who decorates the store. */

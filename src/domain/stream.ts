@@ -17,6 +17,8 @@ export interface StreamState {
   readonly sentSeq: number;
   /** Masked output bytes up to and including `sentSeq`, where known. */
   readonly sentOffset?: number;
+  /** Of its command, where known. */
+  readonly createdAt?: number | undefined;
   /** Highest seq heard of since the page being read was asked for. */
   readonly knownHead: number;
 }
@@ -63,6 +65,7 @@ export function decideEntries(
     state: {
       mode: message.ends ? 'done' : 'live',
       sentSeq: message.toSeq,
+      createdAt: state.createdAt,
       sentOffset: message.endOffset,
       knownHead: message.toSeq,
     },
@@ -174,6 +177,7 @@ export function planPage(commandId: CommandId, state: StreamState, page: Page, n
     state: {
       mode,
       sentSeq,
+      createdAt: state.createdAt,
       ...(sentOffset === undefined ? {} : { sentOffset }),
       knownHead: Math.max(state.knownHead, sentSeq),
     },
@@ -192,7 +196,10 @@ export function tellLost(
 ): { readonly text: string; readonly state: StreamState } {
   const gap = { fromSeq: log.headSeq + 1, toSeq: state.sentSeq, reason: 'redis_lost' as const };
   const sentSeq = log.ended ? Math.max(0, log.headSeq - 1) : log.headSeq;
-  return { text: gapText(commandId, gap, nowMs), state: { mode: 'pulling', sentSeq, knownHead: log.headSeq } };
+  return {
+    text: gapText(commandId, gap, nowMs),
+    state: { mode: 'pulling', sentSeq, createdAt: state.createdAt, knownHead: log.headSeq },
+  };
 }
 
 /**

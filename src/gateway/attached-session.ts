@@ -82,7 +82,8 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
   /** Heard of before the session knew what it owns. */
   const earlyHeads = new Map<CommandId, number>();
   let cursors: ReadonlyMap<CommandId, number> = new Map();
-  let cursorsAtMs = Number.POSITIVE_INFINITY;
+  /** When it was attached, on the clock of `createdAt`; 0 where that is not known. */
+  let attachedAt = 0;
   let state: 'opening' | 'open' | 'over' = 'opening';
   /** The client asked to close: the answer comes before the end of the socket. */
   let closeAsked = false;
@@ -184,8 +185,8 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
 
   function firstState({ snapshot, fromSeq }: OwnedCommand): StreamState {
     const id = snapshot.commandId as CommandId;
-    // A cursor from before it was made is of the command that had its id then (CO1).
-    const cursor = snapshot.createdAt > cursorsAtMs ? undefined : cursors.get(id);
+    // A cursor that came before it was made is of the command that had its id then (CO1).
+    const cursor = attachedAt > 0 && snapshot.createdAt > attachedAt ? undefined : cursors.get(id);
     const afterSeq = Math.max(cursor ?? fromSeq - 1, streams.leftAt(id, snapshot.createdAt));
     return holdStream(afterSeq, Math.max(snapshot.headSeq, earlyHeads.get(id) ?? 0));
   }
@@ -199,7 +200,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     meter.count('homing_catch_ups_total', { cause: 'moved' });
     log.info({ sessionId, commandId, why: why === '' ? 'inherited' : why }, 'a command came to a session');
     // Read at once: what was published before this stream was there is only in the log.
-    streams.put(commandId, releaseStream(interruptStream(firstState(command))));
+    streams.begin(snapshot, releaseStream(interruptStream(firstState(command))));
   }
 
   // ---------------------------------------------------------------------------------------------------- the end
@@ -343,6 +344,7 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     begin(
       first: {
         readonly rev: number;
+        readonly attachedAt: number;
         readonly commands: readonly OwnedCommand[];
         readonly fresh: boolean;
         readonly identity: SessionIdentity;
@@ -352,14 +354,14 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
       identity = first.identity;
       owned.start(first.rev);
       cursors = given;
+      attachedAt = first.attachedAt;
       for (const command of first.commands) {
-        const { commandId, state: commandState, endedAt, headSeq } = command.snapshot;
+        const { state: commandState, endedAt, headSeq } = command.snapshot;
         if (first.fresh)
           meter.count('homing_owner_moves_total', { why: command.why === '' ? 'inherited' : command.why });
         const listed = first.fresh && commandState === 'ended' && (endedAt ?? 0) < now() - RECENT_MS;
-        streams.put(commandId as CommandId, listed ? listedStream(headSeq) : firstState(command));
+        streams.begin(command.snapshot, listed ? listedStream(headSeq) : firstState(command));
       }
-      cursorsAtMs = now();
     },
 
     /** The answer has left: entries may follow. `more`: the session owns more than the answer listed. */
@@ -384,11 +386,15 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
     },
 
     /** The submit is over; undefined: it failed. `mine`: this session owns the command; `repeated`: it was there before. */
-    submitted(commandId: CommandId, outcome: { mine: boolean; repeated: boolean; rev: number } | undefined): void {
+    submitted(
+      commandId: CommandId,
+      outcome: { mine: boolean; repeated: boolean; rev: number; createdAt: number } | undefined,
+    ): void {
       owned.endChange();
       if (outcome?.mine === true && !outcome.repeated) owned.madeRev(outcome.rev);
       // Its key was used before, for a command that has expired: nothing of this one was sent (CO1).
       if (outcome?.mine === true && !outcome.repeated) streams.renew(commandId);
+      if (outcome?.mine === true) streams.note(commandId, outcome.createdAt);
       const stream = streams.get(commandId);
       if (stream?.mode === 'held') {
         if (outcome?.mine !== true) streams.drop(commandId);

@@ -17,6 +17,7 @@ import {
 } from '../domain/stream.js';
 import { messageOf } from '../errors.js';
 import type { AttachmentId, CommandId, SessionId } from '../protocol/ids.js';
+import type { CommandSnapshot } from '../protocol/methods.js';
 import type { Address } from './outbox.js';
 
 /** Text of one page read for an owner. */
@@ -57,7 +58,7 @@ export function createSessionStreams(options: SessionStreamsOptions) {
   /** Streams that wait for a page, in turn. */
   const wanting = new Set<CommandId>();
   /** Up to where commands that moved away were sent; in order of leaving. */
-  const left = new Map<CommandId, { readonly sentSeq: number; readonly overAtMs: number }>();
+  const left = new Map<CommandId, Pick<StreamState, 'sentSeq' | 'createdAt'>>();
   /** Seen to have ended: if their records go, that is their retention. */
   const endedOnes = new Set<CommandId>();
   /** When a log was first seen behind what was sent, or gone. */
@@ -96,9 +97,9 @@ export function createSessionStreams(options: SessionStreamsOptions) {
     gapNotes?.gap(id, gap);
   }
 
-  function noteLeft(id: CommandId, { sentSeq, mode }: StreamState): void {
+  function noteLeft(id: CommandId, { sentSeq, createdAt }: StreamState): void {
     left.delete(id);
-    left.set(id, { sentSeq, overAtMs: mode === 'done' ? now() : Number.POSITIVE_INFINITY });
+    left.set(id, { sentSeq, createdAt });
     const [oldest] = left.keys();
     if (left.size > MAX_LEFT && oldest !== undefined) left.delete(oldest);
   }
@@ -186,14 +187,27 @@ export function createSessionStreams(options: SessionStreamsOptions) {
     drop,
     pull,
     get: (id: CommandId) => streams.get(id),
+
+    /** A command that came to the session. */
+    begin({ commandId, createdAt }: Pick<CommandSnapshot, 'commandId' | 'createdAt'>, stream: StreamState): void {
+      put(commandId as CommandId, { ...stream, createdAt });
+    },
+
+    /** When the command of a stream was made: by that, two that had its id are told apart. */
+    note(id: CommandId, createdAt: number): void {
+      const stream = streams.get(id);
+      if (stream !== undefined) streams.set(id, { ...stream, createdAt });
+    },
     has: (id: CommandId) => streams.has(id),
     /**
      * Up to where a command that is not here now was sent over this connection; 0 for one that never was, such as one
-     * made since the end of the command that had its id before (CO1).
+     * made at another time than the command that had its id before (CO1).
      */
-    leftAt(id: CommandId, createdAtMs = 0): number {
-      const { sentSeq = 0, overAtMs = 0 } = left.get(id) ?? {};
-      return createdAtMs > overAtMs ? 0 : sentSeq;
+    leftAt(id: CommandId, createdAt?: number): number {
+      const before = left.get(id);
+      if (before === undefined) return 0;
+      const other = createdAt !== undefined && before.createdAt !== undefined && createdAt !== before.createdAt;
+      return other ? 0 : before.sentSeq;
     },
 
     /** Those that may send: their command may move away without this connection's doing. */

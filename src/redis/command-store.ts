@@ -242,10 +242,20 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
           request.spec.delayMs ?? 0,
         ],
       )) as
-        | ['accepted', CommandSnapshot['state'], SessionId | '', number, number, SessionId | '', Held | '', ...string[]]
+        | [
+            'accepted',
+            CommandSnapshot['state'],
+            SessionId | '',
+            number,
+            number,
+            SessionId | '',
+            Held | '',
+            number,
+            ...string[],
+          ]
         | ['conflict' | 'origin_unknown' | 'superseded' | 'too_deep'];
       if (answer[0] !== 'accepted') return { type: answer[0] } as SubmitResult;
-      const [type, state, owner, rev, repeated, first, held, ...turns] = answer;
+      const [type, state, owner, rev, repeated, first, held, createdAt, ...turns] = answer;
       return {
         type,
         state,
@@ -253,6 +263,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
         originSessionId: first === '' ? null : first,
         rev,
         repeated: repeated === 1,
+        createdAt,
         ...(held === '' ? {} : { held }),
         ...(turns.length === 0 ? {} : { turns: readTurns(turns) }),
       };

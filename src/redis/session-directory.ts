@@ -139,7 +139,7 @@ export function createSessionDirectory(options: SessionDirectoryOptions): Sessio
 
     async owned(sessionId, limit) {
       // The rev is read first: if something changes after it, the node's rev is behind and its sweep reads again (S4).
-      const rev = Number((await answerOf(redis.hget(keys.session(sessionId), 'rev'))) ?? 0);
+      const [rev, attaches] = await answerOf(redis.hmget(keys.session(sessionId), 'rev', 'attaches'));
       const [cursor, ids] = (await answerOf(redis.sscan(keys.owned(sessionId), 0, 'COUNT', OWNED_SCAN))) as [
         string,
         CommandId[],
@@ -167,7 +167,13 @@ export function createSessionDirectory(options: SessionDirectoryOptions): Sessio
         if (snapshot === undefined) continue;
         commands.push({ snapshot, why: (hash.why ?? '') as OwnerWhy | '', fromSeq: snapshot.ackedSeq + 1 });
       }
-      return { rev, commands, more: cursor !== '0' || oldestFirst.length > chosen.length };
+      const attachedAt = lastAttach(attaches ?? '');
+      return {
+        rev: Number(rev ?? 0),
+        attachedAt,
+        commands,
+        more: cursor !== '0' || oldestFirst.length > chosen.length,
+      };
     },
 
     async place(sessionId) {
@@ -211,4 +217,10 @@ export function createSessionDirectory(options: SessionDirectoryOptions): Sessio
       return rows.length < limit ? { sessions } : { sessions, next: cursor + limit };
     },
   };
+}
+
+/** When the session was attached last; 0 where nothing says so. See scripts/_attaches.lua. */
+function lastAttach(attaches: string): number {
+  const line = attaches.split('\n').findLast((one) => one.split(' ')[1] === 'attach');
+  return Number(line?.split(' ')[0] ?? 0) || 0;
 }

@@ -21,8 +21,8 @@ export const runCommand: Handler<'command.run'> = async (node, { claims, session
   try {
     const origin = { type: 'connection', sessionId, attachmentId } as const;
     const accepted = await submitCommand(node.ports, { place, commandId, spec, origin });
-    const { ownerSessionId, repeated, rev } = accepted;
-    session.submitted(commandId, { mine: ownerSessionId === sessionId, repeated, rev });
+    const { ownerSessionId, repeated, rev, createdAt } = accepted;
+    session.submitted(commandId, { mine: ownerSessionId === sessionId, repeated, rev, createdAt });
     const result = await answerTo(node.ports, place, commandId, spec, accepted);
     return { result, afterwards: () => session.releaseCommand(commandId) };
   } catch (error) {

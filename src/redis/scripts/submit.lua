@@ -6,17 +6,17 @@
 --      [11] onOwnerGone  [12] parent command id or ''  [13] 'open' when it has a stdin, else ''
 --      [14] size of its terminal, '<cols> <rows>', or ''  [15] 1 when it outlives its parent, else 0  [16] most depth  [17] sealed secrets or ''
 --      [18] most commands of its session, or ''  [19] most commands of its tenant, or ''  [20] priority  [21] delay, ms
--- Returns {'accepted', state, owner or '', owner's rev, 1 if repeated, origin or '', held or '', then as next_turns} | {'conflict'} | {'origin_unknown'} | {'superseded'}
+-- Returns {'accepted', state, owner or '', owner's rev, 1 if repeated, origin or '', held or '', created, then as next_turns} | {'conflict'} | {'origin_unknown'} | {'superseded'}
 --       | {'too_deep'}
 -- @include _clock.lua
 -- @include _ownership.lua
 -- @include _turns.lua
 local prefix, cid, principal, origin = ARGV[1], ARGV[2], ARGV[5], ARGV[9]
-local held = redis.call('HMGET', KEYS[1], 'hash', 'state', 'owner', 'origin', 'held')
+local held = redis.call('HMGET', KEYS[1], 'hash', 'state', 'owner', 'origin', 'held', 'created')
 if held[1] then
   if held[1] ~= ARGV[7] then return { 'conflict' } end
   local rev = held[3] ~= '' and redis.call('HGET', prefix .. ':ses:' .. held[3], 'rev')
-  return { 'accepted', held[2], held[3], tonumber(rev or 0), 1, held[4], held[5] or '' }
+  return { 'accepted', held[2], held[3], tonumber(rev or 0), 1, held[4], held[5] or '', tonumber(held[6]) }
 end
 local now = now_ms()
 local owner, why, closed = '', '', 0
@@ -90,7 +90,7 @@ end
 -- A command that another one may be waiting for runs in that one's place: held back, it would hold itself back for ever.
 local lim = origin ~= '' and ARGV[18] or ''
 local tlim = ARGV[19]
-local answer = { 'accepted', 'queued', owner, rev, 0, origin, '' }
+local answer = { 'accepted', 'queued', owner, rev, 0, origin, '', now }
 if (lim == '' and tlim == '') or (parent and ARGV[15] ~= '1') then return answer end
 local order = int(tonumber(ARGV[20]) * 10000000000000 + score)
 redis.call('HSET', KEYS[1], 'lim', lim, 'tlim', tlim, 'order', order)
