@@ -14,7 +14,6 @@ import type {
   KillResult,
   Left,
   Log,
-  LogPage,
   Presence,
   Relief,
   ResizeResult,
@@ -28,15 +27,7 @@ import type {
   Writer,
 } from '../domain/ports.js';
 import { AppError } from '../errors.js';
-import {
-  ENTRY_LETTER,
-  type EndReason,
-  type EntryLetter,
-  type Outcome,
-  parseEntryText,
-  type StoredEntry,
-  serializeEntry,
-} from '../protocol/entries.js';
+import { type EndReason, type Outcome, parseEntryText, type StoredEntry, serializeEntry } from '../protocol/entries.js';
 import { type CommandId, makeClaimId, parseCommandId, type SessionId, type Tag, tagOf } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { CommandSnapshot, CommandSpec } from '../protocol/methods.js';
@@ -45,6 +36,7 @@ import type { ClaimLane } from './claim-lane.js';
 import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
 import { readHashes } from './pipelines.js';
+import { createLogReader } from './read-log.js';
 import type { Scripts } from './scripts.js';
 import { RECORD_VERSION, readable, readKill, readSnapshot, readSpec } from './snapshot.js';
 
@@ -138,59 +130,6 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
   async function withDue(member: string, change: () => Promise<unknown>): Promise<unknown> {
     const [, answer] = await Promise.all([presence.noteDue(member, retentionMs), change()]);
     return answer;
-  }
-
-  async function readPage(
-    commandId: CommandId,
-    reader: Parameters<CommandStore['readLog']>[1],
-    afterSeq: number,
-    limitBytes: number,
-  ): Promise<LogPage> {
-    const owner = reader.type === 'owner' ? reader : undefined;
-    const answer = (await scripts.run('read-log', appendKeys(commandId, owner?.sessionId ?? null), [
-      reader.type,
-      owner?.sessionId ?? '',
-      owner?.attachmentId ?? '',
-      afterSeq,
-      limitBytes,
-    ])) as ['unknown'] | ['not_owner'] | ['page', number, number, number, number, ...(string | number)[]];
-    if (answer[0] !== 'page') return { type: answer[0] };
-    const [, headSeq, ackedSeq, ended, cursorOffset, ...flat] = answer;
-    const entries: StoredEntry[] = [];
-    for (let i = 0; i < flat.length; i += 5) {
-      const entry: StoredEntry = {
-        letter: flat[i] as EntryLetter,
-        fromSeq: flat[i + 1] as number,
-        seq: flat[i + 2] as number,
-        endOffset: flat[i + 3] as number,
-        text: flat[i + 4] as string,
-      };
-      const whole = isWhole(commandId, entry, owner === undefined || owner.careful === true);
-      entries.push(whole ? entry : await inPlaceOf(commandId, entry, ended === 1 && entry.seq === headSeq));
-    }
-    return {
-      type: 'page',
-      entries,
-      headSeq,
-      ackedSeq,
-      ended: ended === 1,
-      ...(cursorOffset < 0 ? (afterSeq === 0 ? { cursorOffset: 0 } : {}) : { cursorOffset }),
-    };
-  }
-
-  /** What is told in place of an entry that can not be read: a gap, and for the last of what is over its end, from the record. */
-  async function inPlaceOf(commandId: CommandId, entry: StoredEntry, isEnd: boolean): Promise<StoredEntry> {
-    const { fromSeq, seq } = entry;
-    const key = keys.command(commandId);
-    log?.error({ commandId, seq, key }, 'an entry of a log is damaged, and told as lost');
-    const place = { commandId, seq, ts: Date.now() } as const;
-    if (!isEnd) {
-      const text = serializeEntry({ type: 'gap', ...place, fromSeq, toSeq: seq, reason: 'redis_lost' });
-      return { ...entry, letter: ENTRY_LETTER.gap, text };
-    }
-    const [record] = await readHashes(redis, [key]);
-    const outcome = readable(() => readSnapshot(key, commandId, record ?? {}).outcome, log) ?? UNKNOWN_END;
-    return { ...entry, letter: ENTRY_LETTER.ended, text: serializeEntry({ type: 'ended', ...place, outcome }) };
   }
 
   /** The last characters of output as they are in the log; good enough for a command whose worker is gone. */
@@ -457,7 +396,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       return { type };
     },
 
-    readLog: readPage,
+    readLog: createLogReader({ redis, scripts, keys, log }),
 
     async tailSeq(commandId, tailBytes) {
       const total = Number((await answerOf(redis.hget(keys.command(commandId), 'bytes'))) ?? 0);
@@ -559,31 +498,6 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       return dueInMs === 0 ? { type: 'expired' } : { type: 'refused', dueInMs };
     },
   };
-}
-
-const TYPE_OF = new Map<string, string>(Object.entries(ENTRY_LETTER).map(([type, letter]) => [letter, type]));
-
-/** Neither log nor record says how it ended. */
-const UNKNOWN_END: Outcome = {
-  ...{ reason: 'lost', code: null, signal: null, durationMs: 0, outputBytes: 0, tail: '', leftovers: 0 },
-  error: 'how it ended is damaged in Redis',
-};
-
-/**
- * Whether an entry is what its place says. A damaged one would break the frame it is in, and with it all others there. Looking
- * into every text is what the most of a catch-up would cost, so that is done for those who can not read what they got, for
- * the one entry that must not be missed, and for a text that does not begin as they all do.
- */
-function isWhole(commandId: CommandId, { letter, seq, text }: StoredEntry, careful: boolean): boolean {
-  const method = `command.${TYPE_OF.get(letter)}`;
-  const begin = `{"jsonrpc":"2.0","method":"${method}","params":{"commandId":"${commandId}","seq":${seq},`;
-  if (!careful && letter !== ENTRY_LETTER.ended && text.startsWith(begin) && text.endsWith('}}')) return true;
-  try {
-    const entry = parseEntryText(text);
-    return entry.method === method && entry.params.commandId === commandId && entry.params.seq === seq;
-  } catch {
-    return false;
-  }
 }
 
 /** Pairs of id and what holds it; see scripts/_turns.lua. */

@@ -1,17 +1,16 @@
 /** The page for everybody: by keyboard, by screen reader, in both looks, at both widths; its token, its policy, its weight. */
 import { readdirSync, statSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Browser, Page } from 'playwright-core';
+import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { axe } from '../support/axe.js';
 import { NARROW, openWebTab, shotBoth, startBrowser, WIDE } from '../support/browser.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { until } from '../support/wait.js';
 
-const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 const MAX_APP_BYTES = 200_000;
 
 describe('the page for everybody', () => {
@@ -167,27 +166,3 @@ describe('the page for everybody', () => {
     expect(bytes).toBeLessThan(MAX_APP_BYTES);
   });
 });
-
-/** Every finding of axe as a sentence. */
-async function axe(page: Page): Promise<string[]> {
-  // Through the debugger, not as a script of the page: the policy of the page stays as it is.
-  if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(await axeSource());
-  return page.evaluate(async () => {
-    const { axe } = globalThis as unknown as { axe: { run(options: object): Promise<{ violations: Violation[] }> } };
-    interface Violation {
-      readonly id: string;
-      readonly help: string;
-      readonly nodes: readonly { readonly target: readonly unknown[] }[];
-    }
-    const { violations } = await axe.run({ resultTypes: ['violations'] });
-    return violations.map(
-      ({ id, help, nodes }) => `${id}: ${help} (${nodes.map(({ target }) => target.join(' ')).join(', ')})`,
-    );
-  });
-}
-
-let source: Promise<string> | undefined;
-const axeSource = (): Promise<string> => {
-  source ??= import('node:fs/promises').then(({ readFile }) => readFile(AXE, 'utf8'));
-  return source;
-};

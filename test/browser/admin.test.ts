@@ -1,14 +1,12 @@
 /** The operators' pages in a real browser: nodes, workers, sessions, the trace of a command, the queue board, a drain by its button. */
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { axe } from '../support/axe.js';
 import { startBrowser, WIDE } from '../support/browser.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const SCREENS = fileURLToPath(new URL('../../.artifacts/screens/', import.meta.url));
 
 describe("the operators' pages", () => {
@@ -41,15 +39,6 @@ describe("the operators' pages", () => {
   const ops = () => cluster.node(0).opsUrl;
   const shot = (name: string) => page.screenshot({ path: join(SCREENS, `admin-${name}.png`) });
   const rows = (heading: string) => page.locator(`h2:has-text("${heading}") + .wide tbody tr`);
-  async function axe(): Promise<string[]> {
-    // Past the page's own policy, which allows no script.
-    await page.evaluate(AXE);
-    return page.evaluate(async () => {
-      // biome-ignore lint/suspicious/noExplicitAny: the library puts itself there
-      const { violations } = await (window as any).axe.run();
-      return violations.map(({ id }: { id: string }) => id);
-    });
-  }
 
   it('show a command on its way from one tab to another, from the list of nodes down to its trace', async () => {
     const conversation = 'admin';
@@ -60,7 +49,7 @@ describe("the operators' pages", () => {
     await page.goto(`${ops()}/admin`);
     expect(await rows('Nodes').count()).toBe(2);
     expect(await rows('Workers').first().textContent()).toContain('default');
-    expect(await axe()).toEqual([]);
+    expect(await axe(page)).toEqual([]);
     await shot('nodes');
 
     await page.getByRole('link', { name: cluster.node(0).id }).click();
@@ -74,7 +63,7 @@ describe("the operators' pages", () => {
     const words = await trace.allTextContents();
     expect(words.map((text) => /attach|move/.exec(text)?.[0])).toEqual(['attach', 'attach', 'move']);
     expect(words[2]).toContain('owner_closed');
-    expect(await axe()).toEqual([]);
+    expect(await axe(page)).toEqual([]);
     await shot('trace');
   });
 

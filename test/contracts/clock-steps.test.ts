@@ -8,6 +8,7 @@ import type { QueueProducer } from '../../src/domain/ports.js';
 import { createReconciler } from '../../src/reconciler/reconciler.js';
 import { startRedis } from '../support/redis.js';
 import {
+  beatOnce,
   chance,
   createStores,
   newClaimId,
@@ -74,18 +75,7 @@ describe.skipIf(PRELOAD === undefined)('the clock of Redis', () => {
       );
       const [nodeId, deadNode] = [newNodeId(), newNodeId()];
       const [workerId, deadWorker] = [newWorkerId(), newWorkerId()];
-      const facts = {
-        pool: 'default',
-        concurrency: 1,
-        containment: 'group',
-        version: '1',
-        startedAt: 0,
-        draining: false,
-      };
-      const beat = async (dead: boolean) => {
-        await stores.presence.beatNode({ nodeId: dead ? deadNode : nodeId, url: '', version: '1', startedAt: 0 });
-        await stores.presence.beatWorker({ ...facts, workerId: dead ? deadWorker : workerId });
-      };
+      const beat = (dead: boolean) => beatOnce(stores, dead ? deadNode : nodeId, dead ? deadWorker : workerId);
       await Promise.all([beat(false), beat(true)]);
       const beating = setInterval(() => void beat(false).catch(() => undefined), LEASE_MS / 5);
 

@@ -14,6 +14,7 @@ import { claimToWrite } from '../support/log-writer.js';
 import { startTestNode, type TestNode } from '../support/node.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
 import {
+  beatOnce,
   chance,
   createStores,
   newClaimId,
@@ -175,18 +176,7 @@ describe('indexes of what processes hold, and of what is due', () => {
       await stores.presence.noteWorkerCommand(workerId, commandId);
       await stores.commands.claim(commandId, newClaimId(), workerId, 'group');
       await stores.presence.noteNodeSession(nodeId, tab.sessionId);
-      const facts = {
-        pool: 'default',
-        concurrency: 1,
-        containment: 'group',
-        version: '1',
-        startedAt: 0,
-        draining: false,
-      };
-      await stores.presence.beatWorker({ ...facts, workerId } as Parameters<typeof stores.presence.beatWorker>[0]);
-      await stores.presence.beatNode({ nodeId, url: '', version: '1', startedAt: 0 } as Parameters<
-        typeof stores.presence.beatNode
-      >[0]);
+      await beatOnce(stores, nodeId, workerId);
       return { workerId, nodeId, commandId, sessionId: tab.sessionId };
     }
     const isLost = async (id: CommandId) => (await stores.commands.get(id))?.snapshot.state === 'ended';

@@ -26,6 +26,7 @@ import {
   type SessionId,
   tagFromDigest,
   tagSource,
+  type WorkerId,
 } from '../../src/protocol/ids.js';
 import { type CommandSpecInput, commandSpec } from '../../src/protocol/methods.js';
 import { createCommandStore } from '../../src/redis/command-store.js';
@@ -183,4 +184,14 @@ export async function submit(
 export function outputEntry(commandId: CommandId, seq: number, data: string, at: number): StoredEntry {
   const text = serializeEntry({ type: 'output', commandId, seq, ts: 1, at, stream: 'out', data });
   return { letter: 'o', fromSeq: seq, seq, endOffset: at + Buffer.byteLength(data), text };
+}
+
+/** Beats of a node and a worker, once: nobody goes on with them. */
+export async function beatOnce(stores: Stores, nodeId: NodeId, workerId: WorkerId): Promise<void> {
+  const facts = { version: '1', startedAt: 0 };
+  await stores.presence.beatNode({ ...facts, nodeId, url: '' });
+  await stores.presence.beatWorker({
+    ...facts,
+    ...{ workerId, pool: 'default', concurrency: 1, containment: 'group', draining: false },
+  });
 }
