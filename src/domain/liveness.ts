@@ -52,6 +52,16 @@ export function noteHealth(
   return { identity, judgeFromMs: Math.max(before.judgeFromMs, nowMs + Math.max(spans.leaseMs, spans.graceMs)) };
 }
 
+/**
+ * Folds in that the beats were looked at. Who had not looked for half a lease may have stood still, and the others with it, as on
+ * a machine that did: they get a lease to beat again (R4).
+ * @param lookedAtMs when they were looked at before; undefined: never
+ */
+export function noteLook(before: Health, lookedAtMs: number | undefined, nowMs: number, leaseMs: number): Health {
+  if (lookedAtMs === undefined || nowMs - lookedAtMs <= leaseMs / 2) return before;
+  return { ...before, judgeFromMs: Math.max(before.judgeFromMs, nowMs + leaseMs) };
+}
+
 /** A server's clock was set: from about `beforeMs` on it runs `byMs` further, or back. */
 export interface ClockStep {
   readonly beforeMs: number;

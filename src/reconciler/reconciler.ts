@@ -9,6 +9,7 @@ import {
   type Health,
   noteClocks,
   noteHealth,
+  noteLook,
   type Observations,
   observe,
 } from '../domain/liveness.js';
@@ -81,6 +82,8 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
   let workers: Observations<WorkerId> = new Map();
   let health: Health = { identity: '', judgeFromMs: 0 };
   let clocks: Clocks = { seen: new Map(), steps: [] };
+  /** When the beats were looked at last. */
+  let lookedAtMs: number | undefined;
   let timer: NodeJS.Timeout | undefined;
   let running: Promise<void> = Promise.resolve();
   let closed = false;
@@ -113,15 +116,20 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
       workers = observe(workers, await presence.workers(), nowMs());
     });
     if (!seesWorkers) workers = new Map();
+    const atMs = nowMs();
+    health = noteLook(health, lookedAtMs, atMs, options.leaseMs);
+    lookedAtMs = atMs;
   }
 
   async function act(): Promise<void> {
     if (nowMs() < health.judgeFromMs) return;
+    // By what was seen then: this process may stand still before the next step.
+    const seenMs = lookedAtMs ?? 0;
     if (!(await presence.tryLead(options.id, 3 * tickMs))) return;
-    for (const id of deadOnes(workers, options.leaseMs, nowMs())) {
+    for (const id of deadOnes(workers, options.leaseMs, seenMs)) {
       if (id !== options.id) await apart(`bury ${id}`, () => buryWorker(ports, id));
     }
-    for (const id of deadOnes(nodes, options.leaseMs, nowMs())) {
+    for (const id of deadOnes(nodes, options.leaseMs, seenMs)) {
       if (id !== options.id) await apart(`bury ${id}`, () => buryNode(ports, id));
     }
     for (const item of await presence.due(DUE_PER_TICK)) {

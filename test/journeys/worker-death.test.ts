@@ -1,9 +1,12 @@
 /** A worker that dies loses its commands once, and says so; nothing is ever started again. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import WebSocket from 'ws';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { expectComplete, expectNothing } from '../support/expect-tab.js';
 import { isRunning, withCommandLine } from '../support/processes.js';
 import { createStage, type Stage } from '../support/programs.js';
+import type { Tab } from '../support/tab.js';
 import { never, until } from '../support/wait.js';
 
 const LEASE_MS = 2000;
@@ -148,4 +151,27 @@ describe('the death of a worker', () => {
     await tab.ended(waits);
     expectComplete(tab, waits);
   });
+
+  it('[R4] on a machine that stood still nobody is judged by who wakes first: what runs goes on, and no tab loses its socket', async () => {
+    await using three = await startCluster({ nodes: 2, workers: 1, env: { HOMING_LEASE_MS: String(LEASE_MS) } });
+    const tab = await three.tab(0);
+    const commandId = await tab.run(stage.counted('standstill'));
+    await tab.shows(commandId, 'started');
+    // Everybody has seen everybody's beat.
+    await never('an end', () => tab.entries(commandId).length > 2, LEASE_MS / 2);
+    const all = [...three.nodes, ...three.workers];
+    for (const one of all) one.signal('SIGSTOP');
+    await sleep(1.5 * LEASE_MS);
+    three.node(1).signal('SIGCONT');
+    await sleep(LEASE_MS / 2);
+    for (const one of all) one.signal('SIGCONT');
+    await never('an end, or a socket that is lost', () => isOver(tab, commandId), 1.5 * LEASE_MS);
+    stage.open('standstill');
+    expect((await tab.ended(commandId)).params.outcome).toMatchObject({ reason: 'exited', code: 0 });
+    expectComplete(tab, commandId);
+  }, 60_000);
 });
+
+const isOver = (tab: Tab, commandId: string): boolean =>
+  tab.socket.ws.readyState !== WebSocket.OPEN ||
+  tab.entries(commandId).some(({ method }) => method === 'command.ended');

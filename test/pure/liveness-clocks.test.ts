@@ -1,6 +1,6 @@
-/** Steps of a server's clock, as an observer with a clock of its own sees them (R4). */
+/** Steps of a server's clock, as an observer with a clock of its own sees them, and an observer that stood still (R4). */
 import { describe, expect, it } from 'vitest';
-import { type Clocks, elapsedMs, noteClocks } from '../../src/domain/liveness.js';
+import { type Clocks, elapsedMs, type Health, noteClocks, noteLook } from '../../src/domain/liveness.js';
 
 const HOUR_MS = 3_600_000;
 const none: Clocks = { seen: new Map(), steps: [] };
@@ -33,5 +33,20 @@ describe('[R4] the clock of a server', () => {
     // Before it, or after it, it does not count.
     expect(elapsedMs(1_000, 9_000, steps)).toBe(8_000);
     expect(elapsedMs(11_000 + HOUR_MS, 12_000 + HOUR_MS, steps)).toBe(1_000);
+  });
+});
+
+describe('[R4] an observer', () => {
+  const health: Health = { identity: 'a', judgeFromMs: 0 };
+
+  it('judges by what it saw as long as it looks often', () => {
+    expect(noteLook(health, undefined, 50_000, 2_000)).toBe(health);
+    expect(noteLook(health, 50_000, 51_000, 2_000)).toBe(health);
+  });
+
+  it('that had not looked for half a lease gives everybody a lease', () => {
+    expect(noteLook(health, 50_000, 51_001, 2_000)).toEqual({ identity: 'a', judgeFromMs: 53_001 });
+    // Another reason to wait is not shortened.
+    expect(noteLook({ ...health, judgeFromMs: 90_000 }, 50_000, 60_000, 2_000).judgeFromMs).toBe(90_000);
   });
 });
