@@ -88,6 +88,8 @@ export function createTab(options: TabOptions) {
   let connections = 0;
   let forgottenBefore = 0;
   let socket: Socket | undefined;
+  /** How the newest socket ended, if it did. */
+  let closedWith: string | undefined;
   let sessionId = options.session?.sessionId ?? '';
   let resumeToken = options.session?.resumeToken ?? '';
   let opened: Json;
@@ -115,13 +117,15 @@ export function createTab(options: TabOptions) {
     const number = connections;
     const next = await dial(url, { token: options.token, number });
     next.ws.on('message', (data) => receive(next, data.toString()));
-    next.ws.on('close', () => {
+    next.ws.on('close', (code, reason) => {
       if (socket !== next) return;
+      closedWith = `${code} ${reason}`.trim();
       for (const request of waiting.values()) request.reject(new Error(`${request.method}: the socket closed`));
       waiting.clear();
     });
     next.ws.on('error', () => {});
     socket = next;
+    closedWith = undefined;
     return next;
   }
 
@@ -155,7 +159,11 @@ export function createTab(options: TabOptions) {
 
   /** The first arrival that fits, seen or to come. */
   const waitFor = (what: string, fits: (arrival: Arrival) => boolean, limitMs?: number) =>
-    until(`${name}: ${what}`, () => recording().find(fits), limitMs, 5);
+    until(`${name}: ${what}`, () => recording().find(fits), limitMs, 5).catch((error: Error) => {
+      // Nothing comes over a socket that is gone: that, and why, is what a failed test wants to know.
+      if (closedWith === undefined) throw error;
+      throw new Error(`${error.message}; its socket had closed with ${closedWith}`, { cause: error });
+    });
 
   const tab = {
     name,
