@@ -25,6 +25,21 @@ export function observe<Id extends string>(
   );
 }
 
+/**
+ * What is seen of a look that is the first for more than half a lease: all anew. Who did not look for so long may have stood still,
+ * and the others with it, as on a machine that did: they get a lease to beat again.
+ * @param lookedAtMs when was looked before; undefined: never
+ */
+export function afterPause<Id extends string>(
+  seen: Observations<Id>,
+  lookedAtMs: number | undefined,
+  nowMs: number,
+  leaseMs: number,
+): Observations<Id> {
+  if (lookedAtMs === undefined || nowMs - lookedAtMs <= leaseMs / 2) return seen;
+  return new Map([...seen].map(([id, { beat }]) => [id, { beat, sinceMs: nowMs }]));
+}
+
 /** Ids whose beat has not changed for a lease. */
 export function deadOnes<Id extends string>(seen: Observations<Id>, leaseMs: number, nowMs: number): Id[] {
   return [...seen].filter(([, { sinceMs }]) => nowMs - sinceMs >= leaseMs).map(([id]) => id);
@@ -50,16 +65,6 @@ export function noteHealth(
   if (identity === undefined) return { ...before, judgeFromMs: Math.max(before.judgeFromMs, nowMs + spans.leaseMs) };
   if (before.identity === '' || before.identity === identity) return { ...before, identity };
   return { identity, judgeFromMs: Math.max(before.judgeFromMs, nowMs + Math.max(spans.leaseMs, spans.graceMs)) };
-}
-
-/**
- * Folds in that the beats were looked at. Who had not looked for half a lease may have stood still, and the others with it, as on
- * a machine that did: they get a lease to beat again (R4).
- * @param lookedAtMs when they were looked at before; undefined: never
- */
-export function noteLook(before: Health, lookedAtMs: number | undefined, nowMs: number, leaseMs: number): Health {
-  if (lookedAtMs === undefined || nowMs - lookedAtMs <= leaseMs / 2) return before;
-  return { ...before, judgeFromMs: Math.max(before.judgeFromMs, nowMs + leaseMs) };
 }
 
 /** A server's clock was set: from about `beforeMs` on it runs `byMs` further, or back. */

@@ -4,12 +4,12 @@
  * step is a script that checks what it changes.
  */
 import {
+  afterPause,
   type Clocks,
   deadOnes,
   type Health,
   noteClocks,
   noteHealth,
-  noteLook,
   type Observations,
   observe,
 } from '../domain/liveness.js';
@@ -117,13 +117,14 @@ export function createReconciler(ports: ReconcilerPorts, options: ReconcilerOpti
     });
     if (!seesWorkers) workers = new Map();
     const atMs = nowMs();
-    health = noteLook(health, lookedAtMs, atMs, options.leaseMs);
+    nodes = afterPause(nodes, lookedAtMs, atMs, options.leaseMs);
+    workers = afterPause(workers, lookedAtMs, atMs, options.leaseMs);
     lookedAtMs = atMs;
   }
 
   async function act(): Promise<void> {
     if (nowMs() < health.judgeFromMs) return;
-    // By what was seen then: this process may stand still before the next step.
+    // By what was seen then: whoever is buried first may take longer than a lease, in which the others beat.
     const seenMs = lookedAtMs ?? 0;
     if (!(await presence.tryLead(options.id, 3 * tickMs))) return;
     for (const id of deadOnes(workers, options.leaseMs, seenMs)) {

@@ -1,6 +1,6 @@
 /** Steps of a server's clock, as an observer with a clock of its own sees them, and an observer that stood still (R4). */
 import { describe, expect, it } from 'vitest';
-import { type Clocks, elapsedMs, type Health, noteClocks, noteLook } from '../../src/domain/liveness.js';
+import { afterPause, type Clocks, deadOnes, elapsedMs, noteClocks, observe } from '../../src/domain/liveness.js';
 
 const HOUR_MS = 3_600_000;
 const none: Clocks = { seen: new Map(), steps: [] };
@@ -37,16 +37,17 @@ describe('[R4] the clock of a server', () => {
 });
 
 describe('[R4] an observer', () => {
-  const health: Health = { identity: 'a', judgeFromMs: 0 };
+  const seen = observe(new Map(), [{ id: 'a', beat: '1' }], 50_000);
 
   it('judges by what it saw as long as it looks often', () => {
-    expect(noteLook(health, undefined, 50_000, 2_000)).toBe(health);
-    expect(noteLook(health, 50_000, 51_000, 2_000)).toBe(health);
+    expect(afterPause(seen, undefined, 52_000, 2_000)).toBe(seen);
+    expect(afterPause(seen, 51_000, 52_000, 2_000)).toBe(seen);
+    expect(deadOnes(seen, 2_000, 52_000)).toEqual(['a']);
   });
 
   it('that had not looked for half a lease gives everybody a lease', () => {
-    expect(noteLook(health, 50_000, 51_001, 2_000)).toEqual({ identity: 'a', judgeFromMs: 53_001 });
-    // Another reason to wait is not shortened.
-    expect(noteLook({ ...health, judgeFromMs: 90_000 }, 50_000, 60_000, 2_000).judgeFromMs).toBe(90_000);
+    const anew = afterPause(seen, 50_999, 52_000, 2_000);
+    expect(deadOnes(anew, 2_000, 53_999)).toEqual([]);
+    expect(deadOnes(anew, 2_000, 54_000)).toEqual(['a']);
   });
 });
