@@ -1,6 +1,7 @@
 /**
  * What carries entries from one publisher process through one node to tabs: Homing and the yardsticks, behind one face, for
- * the rows that compare them. Each `start` gives `open()`, which attaches one tab, and `pid` of the node.
+ * the rows that compare them. Each `start` gives `open()`, which attaches one tab, and `pid` of the node; `publisher()` gives a
+ * function that resolves when all was handed over; `acknowledge()` is there where tabs do so.
  */
 import { once } from 'node:events';
 import { WebSocket } from 'ws';
@@ -13,6 +14,7 @@ export const homing = ({ batch = 50, env = {}, idle = false } = {}) => ({
     const [node] = started.nodes;
     const token = await started.token();
     const tabs = [];
+    const commands = [];
     return {
       pid: node.pid,
       async open(n, onEntry) {
@@ -21,11 +23,16 @@ export const homing = ({ batch = 50, env = {}, idle = false } = {}) => ({
         if (idle) return;
         tab.on((method) => method === 'command.output' && onEntry());
         const { commandId } = await tab.rpc('command.run', { argv: ['true'] });
-        tabs.push({ commandId, owner: tab.session.sessionId });
+        tabs.push(tab);
+        commands.push({ commandId, owner: tab.session.sessionId });
       },
       async publisher() {
-        const publisher = await startPart(scope, 'publisher.mjs', { REDIS_URL: redis.url, PREFIX: started.prefix });
-        return (total, bytes) => publisher.child.send({ commands: tabs, total, bytes, batch });
+        const env = { REDIS_URL: redis.url, PREFIX: started.prefix };
+        const { tell } = await startPart(scope, 'publisher.mjs', env);
+        return (total, bytes) => tell({ commands, total, bytes, batch });
+      },
+      acknowledge() {
+        for (const tab of tabs) tab.acknowledge();
       },
     };
   },
@@ -47,8 +54,8 @@ const plain = (node, publisher, channelOf) => ({
         channels.push(channel);
       },
       async publisher() {
-        const { child } = await startPart(scope, publisher, { REDIS_URL: redis.url, ROLE: 'publisher' });
-        return (total, bytes) => child.send({ channels, total, bytes });
+        const { tell } = await startPart(scope, publisher, { REDIS_URL: redis.url, ROLE: 'publisher' });
+        return (total, bytes) => tell({ channels, total, bytes });
       },
     };
   },
@@ -89,8 +96,8 @@ const socketio = (adapter) => ({
         addresses.push(await attach(socket, onEntry));
       },
       async publisher() {
-        const { child } = await startPart(scope, 'socketio.mjs', env);
-        return (total, bytes) => child.send({ addresses, total, bytes });
+        const { tell } = await startPart(scope, 'socketio.mjs', env);
+        return (total, bytes) => tell({ addresses, total, bytes });
       },
     };
   },

@@ -1,5 +1,5 @@
 /**
- * What every row needs: a Redis of its own, a Homing of real processes, pairs of runs that alternate, and figures with
+ * What every row needs: a Redis of its own, a Homing of real processes, contenders that are measured in turns, and figures with
  * their spread. Absolute figures of a shared machine mean little, so a result is a ratio against a yardstick that ran in
  * the same minute.
  */
@@ -36,6 +36,8 @@ const openScopes = new Set();
 export function createScope() {
   const closers = [];
   const scope = {
+    /** Processes started in it, by which is seen whether it rests. */
+    children: [],
     defer: (close) => closers.push(close),
     async close() {
       openScopes.delete(scope);
@@ -44,6 +46,16 @@ export function createScope() {
   };
   openScopes.add(scope);
   return scope;
+}
+
+/** Gives `work` a scope that is closed when it is done. */
+export async function inScope(work) {
+  const scope = createScope();
+  try {
+    return await work(scope);
+  } finally {
+    await scope.close();
+  }
 }
 
 /** What was started also ends when the bench is told to. */
@@ -56,18 +68,27 @@ export function endOnSignals() {
   }
 }
 
+/** A child that ends with its scope. */
+function startChild(scope, program, args, options) {
+  const child = spawn(program, args.map(String), options);
+  scope.children.push(child);
+  scope.defer(async () => {
+    if (!isAlive(child)) return;
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+  });
+  return child;
+}
+const isAlive = ({ exitCode, signalCode }) => exitCode === null && signalCode === null;
+
 /** A Redis as the product starts one: append-only, noeviction. */
 export async function startRedis(scope) {
   const port = await freePort();
   const dir = mkdtempSync(join(tmpdir(), 'homing-bench-'));
   const options = ['--port', port, '--dir', dir, '--appendonly', 'yes', '--appendfsync', 'everysec', '--save', ''];
   const limits = ['--maxmemory-policy', 'noeviction', '--client-output-buffer-limit', 'pubsub 256mb 128mb 60'];
-  const child = spawn('redis-server', [...options, ...limits].map(String), { stdio: ['ignore', 'pipe', 'inherit'] });
-  scope.defer(async () => {
-    child.kill('SIGKILL');
-    await once(child, 'exit');
-    rmSync(dir, { recursive: true, force: true });
-  });
+  scope.defer(() => rmSync(dir, { recursive: true, force: true }));
+  const child = startChild(scope, 'redis-server', [...options, ...limits], { stdio: ['ignore', 'pipe', 'inherit'] });
   for await (const line of createInterface({ input: child.stdout })) if (line.includes('Ready to accept')) break;
   child.stdout.resume();
   return { url: `redis://127.0.0.1:${port}`, pid: child.pid };
@@ -92,11 +113,7 @@ export async function startCluster(scope, masters) {
     writeFileSync(join(own, 'nodes.conf'), `${table.join('\n')}\nvars currentEpoch ${masters} lastVoteEpoch 0\n`);
     const options = ['--port', port, '--cluster-port', bus, '--dir', own, '--cluster-enabled', 'yes', '--save', ''];
     const log = ['--appendonly', 'yes', '--appendfsync', 'everysec', '--maxmemory-policy', 'noeviction'];
-    const child = spawn('redis-server', [...options, ...log].map(String), { stdio: ['ignore', 'ignore', 'inherit'] });
-    scope.defer(async () => {
-      child.kill('SIGKILL');
-      await once(child, 'exit');
-    });
+    const child = startChild(scope, 'redis-server', [...options, ...log], { stdio: ['ignore', 'ignore', 'inherit'] });
     pids.push(child.pid);
   }
   for (const { port } of members) {
@@ -108,23 +125,23 @@ export async function startCluster(scope, masters) {
   return { url: `redis-cluster://${members.map(({ port }) => `127.0.0.1:${port}`).join(',')}`, pids };
 }
 
-/** A Node process of the bench that says one JSON line when it is ready. */
+/** A Node process of the bench that says one JSON line when it is ready; `tell` resolves when it answers a message. */
 export async function startPart(scope, name, env) {
-  const child = spawn(process.execPath, [join(ROOT, 'bench/parts', name)], {
+  const child = startChild(scope, process.execPath, [join(ROOT, 'bench/parts', name)], {
     stdio: ['pipe', 'pipe', 'inherit', 'ipc'],
     env: { PATH: process.env.PATH, ...env },
   });
-  scope.defer(async () => {
-    if (child.exitCode !== null || child.signalCode !== null) return;
-    child.kill('SIGKILL');
-    await once(child, 'exit');
-  });
   const [first] = await once(createInterface({ input: child.stdout }), 'line');
   child.stdout.resume();
-  return { child, pid: child.pid, ready: JSON.parse(first) };
+  const tell = (message) => {
+    const answered = once(child, 'message');
+    child.send(message);
+    return answered;
+  };
+  return { child, tell, pid: child.pid, ready: JSON.parse(first) };
 }
 
-/** Nodes and workers as shipped, each its own process. */
+/** Nodes and workers as shipped, each its own process; `startNode` adds one, which ends with the scope it is given. */
 export async function startHoming(scope, { redis, nodes = 1, workers = 0, env = {} }) {
   const secret = randomBytes(32).toString('hex');
   const dir = mkdtempSync(join(tmpdir(), 'homing-bench-'));
@@ -141,12 +158,10 @@ export async function startHoming(scope, { redis, nodes = 1, workers = 0, env = 
     HOMING_PREFIX: `b${randomBytes(4).toString('hex')}`,
     ...env,
   };
-  const start = async (role) => {
-    const child = spawn(process.execPath, [MAIN, role], { env: settings, stdio: ['pipe', 'pipe', 'inherit'] });
-    scope.defer(async () => {
-      if (child.signalCode !== null || child.exitCode !== null) return;
-      child.kill('SIGKILL');
-      await once(child, 'exit');
+  const start = async (role, own = scope) => {
+    const child = startChild(own, process.execPath, [MAIN, role], {
+      env: settings,
+      stdio: ['pipe', 'pipe', 'inherit'],
     });
     for await (const line of createInterface({ input: child.stdout })) {
       const event = line.startsWith('{') ? JSON.parse(line) : {};
@@ -157,8 +172,9 @@ export async function startHoming(scope, { redis, nodes = 1, workers = 0, env = 
     }
     throw new Error(`the ${role} ended before it was ready`);
   };
-  const started = { nodes: [], workers: [], prefix: settings.HOMING_PREFIX, dir };
-  for (let i = 0; i < nodes; i += 1) started.nodes.push(await start('gateway'));
+  const startNode = (own) => start('gateway', own);
+  const started = { nodes: [], workers: [], startNode, prefix: settings.HOMING_PREFIX, dir };
+  for (let i = 0; i < nodes; i += 1) started.nodes.push(await startNode());
   for (let i = 0; i < workers; i += 1) started.workers.push(await start('worker'));
   started.token = async (claims = {}) => {
     const { SignJWT } = await import('jose');
@@ -183,6 +199,13 @@ export async function openTab(node, token, { conversation = 'bench', batch = tru
   const listeners = new Set();
   const cursors = {};
   let acking;
+  const acknowledge = () => {
+    clearTimeout(acking);
+    acking = undefined;
+    if (Object.keys(cursors).length === 0) return;
+    socket.send(JSON.stringify({ jsonrpc: '2.0', method: 'output.ack', params: { cursors } }));
+    for (const key of Object.keys(cursors)) delete cursors[key];
+  };
   const handle = (message) => {
     if (message.id !== undefined) {
       const { resolve, reject } = waiting.get(message.id);
@@ -193,11 +216,7 @@ export async function openTab(node, token, { conversation = 'bench', batch = tru
     }
     if (ack && message.params.seq !== undefined) {
       cursors[message.params.commandId] = message.params.seq;
-      acking ??= setTimeout(() => {
-        acking = undefined;
-        socket.send(JSON.stringify({ jsonrpc: '2.0', method: 'output.ack', params: { cursors } }));
-        for (const key of Object.keys(cursors)) delete cursors[key];
-      }, 1_000);
+      acking ??= setTimeout(acknowledge, 1_000);
     }
     for (const listener of listeners) listener(message.method, message.params);
   };
@@ -218,6 +237,8 @@ export async function openTab(node, token, { conversation = 'bench', batch = tru
     session,
     rpc,
     socket,
+    /** At once instead of within a second, so that it does not fall into what is measured next. */
+    acknowledge,
     on: (listener) => {
       listeners.add(listener);
       return () => listeners.delete(listener);
@@ -227,6 +248,34 @@ export async function openTab(node, token, { conversation = 'bench', batch = tru
       socket.terminate();
     },
   };
+}
+
+/**
+ * A program of a tab that is started once and told by lines on its stdin what to do.
+ * @returns `tell(line)`, and `failed`, which rejects when the program ends
+ */
+export async function startProgram(tab, argv) {
+  let fail;
+  const failed = new Promise((_, reject) => {
+    fail = reject;
+  });
+  failed.catch(() => {});
+  const started = new Promise((resolve) => {
+    tab.on((method, params) => {
+      if (method === 'command.started') resolve();
+      if (method === 'command.ended') fail(new Error(`a program ended early: ${JSON.stringify(params.outcome)}`));
+    });
+  });
+  const { commandId } = await tab.rpc('command.run', { argv, stdin: 'pipe' });
+  await Promise.race([started, failed]);
+  let written = 0;
+  const tell = (line) => {
+    const offset = written;
+    const data = `${line}\n`;
+    written += data.length;
+    return tab.rpc('command.write', { commandId, offset, data });
+  };
+  return { tell, failed };
 }
 
 /** CPU time of a process so far, ms. */
@@ -246,16 +295,84 @@ export function quantile(values, share) {
 }
 export const median = (values) => quantile(values, 0.5);
 
+/** Pairs of a row whose figures are ratios against a yardstick of the same minute. */
+export const PAIRS = 5;
+/** A row of counts, memory and CPU of one side alone: what else the machine does hardly changes those, so once is enough in the table. */
+export const ONCE = 1;
+
+export const mapped = (object, change) =>
+  Object.fromEntries(Object.entries(object).map(([name, value]) => [name, change(value, name)]));
+
 /**
- * Runs ours and the yardsticks in turn, `pairs` times.
- * @returns for each name its figures in order
+ * Calls each once a round, `rounds` times.
+ * @returns for each name what it gave, in order
  */
-export async function alternate(pairs, runs) {
-  const figures = Object.fromEntries(Object.keys(runs).map((name) => [name, []]));
-  for (let pair = 0; pair < pairs; pair += 1) {
-    for (const [name, run] of Object.entries(runs)) figures[name].push(await run());
+export async function takeTurns(rounds, measures) {
+  const figures = mapped(measures, () => []);
+  for (let round = 0; round < rounds; round += 1) {
+    for (const [name, measure] of Object.entries(measures)) figures[name].push(await measure());
   }
   return figures;
+}
+
+/** For what has to be started anew for each figure: every run has a scope of its own. */
+export const alternate = (pairs, runs) =>
+  takeTurns(
+    pairs,
+    mapped(runs, (run) => () => inScope(run)),
+  );
+
+/**
+ * Sets up contenders that stay: a start costs more than what is measured. Each has measured once, not counted, before `use`
+ * gets them; before each measure everything of all of them rests.
+ * @param contenders by name; each sets itself up in the scope and gives its measure
+ */
+export function prepared(contenders, use) {
+  return inScope(async (scope) => {
+    const measures = {};
+    for (const [name, prepare] of Object.entries(contenders)) {
+      const measure = await prepare(scope);
+      measures[name] = async (...args) => {
+        await untilCalm(scope);
+        return measure(...args);
+      };
+    }
+    await takeTurns(1, measures);
+    return use(measures);
+  });
+}
+export const inTurns = (pairs, contenders) => prepared(contenders, (measures) => takeTurns(pairs, measures));
+
+/** Looked at so often; calm is what takes less than a fourth of a core. */
+const LOOK_MS = 200;
+const CALM_SHARE = 0.25;
+const CALM_WITHIN_MS = 15_000;
+
+/** Waits until the processes of a scope have nothing left to do, their children included: Redis writes its log anew in one. */
+export async function untilCalm(scope) {
+  const giveUpAtMs = performance.now() + CALM_WITHIN_MS;
+  const used = () => new Map(scope.children.filter(isAlive).flatMap(({ pid }) => withChildren(pid)));
+  for (let before = used(); performance.now() < giveUpAtMs; ) {
+    await pause(LOOK_MS);
+    const after = used();
+    const spent = [...after].reduce((sum, [pid, ms]) => sum + ms - (before.get(pid) ?? 0), 0);
+    if (spent < CALM_SHARE * LOOK_MS) return;
+    before = after;
+  }
+  console.log('    what was set up did not come to rest');
+}
+
+/** @returns [pid, CPU time in ms] of a process and its children */
+function withChildren(parent) {
+  const pids = [parent, ...readFileSync(`/proc/${parent}/task/${parent}/children`, 'utf8').split(' ').filter(Boolean)];
+  return pids.flatMap((pid) => {
+    try {
+      return [[pid, cpuMs(pid)]];
+    } catch {
+      // It has just ended.
+      return [];
+    }
+  });
 }
 
 /** Does `each` for 0 … count - 1, `atOnce` at a time. @returns what they gave, in order */

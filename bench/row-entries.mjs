@@ -4,11 +4,12 @@
  */
 import { bullmqRelay, homing, relay, socketios } from './contenders.mjs';
 import {
-  alternate,
   cpuMs,
-  createScope,
+  inTurns,
   many,
+  mapped,
   median,
+  PAIRS,
   pause,
   ratios,
   short,
@@ -18,7 +19,8 @@ import {
 } from './harness.mjs';
 
 const TABS = 40;
-const TOTAL = sized(80_000);
+/** Of one window. */
+const TOTAL = sized(30_000);
 const BYTES = 256;
 /** After so long without one, what is missing is lost. */
 const SILENT_MS = 3_000;
@@ -30,51 +32,46 @@ const NAMES = {
   bullmqRelay: 'BullMQ Relay',
 };
 
-const run = (contender) => async () => {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    const started = await contender.start(scope, redis);
-    let got = 0;
-    let lastMs = 0;
-    await many(TABS, 10, (n) =>
-      started.open(n, () => {
-        got += 1;
-        lastMs = performance.now();
-      }),
-    );
-    const publish = await started.publisher();
-    // Subscriptions of some are made after their answer.
-    await pause(200);
+const prepare = (contender) => async (scope) => {
+  const redis = await startRedis(scope);
+  const started = await contender.start(scope, redis);
+  let got = 0;
+  let lastMs = 0;
+  await many(TABS, 10, (n) =>
+    started.open(n, () => {
+      got += 1;
+      lastMs = performance.now();
+    }),
+  );
+  const publish = await started.publisher();
+  return async () => {
+    got = 0;
     const before = [started.pid, redis.pid].map(cpuMs);
     const beganMs = performance.now();
     lastMs = beganMs;
-    publish(TOTAL, BYTES);
+    const published = publish(TOTAL, BYTES);
     while (got < TOTAL && performance.now() - lastMs < SILENT_MS) await pause(20);
     const cpu = (pid, n) => ((cpuMs(pid) - before[n]) * 1_000) / got;
-    return {
+    const figures = {
       perSecond: got / ((lastMs - beganMs) / 1_000),
       lost: TOTAL - got,
       nodeMicros: cpu(started.pid, 0),
       redisMicros: cpu(redis.pid, 1),
     };
-  } finally {
-    await scope.close();
-  }
+    await published;
+    started.acknowledge?.();
+    return figures;
+  };
 };
 
 export default {
   id: '1a',
   title: 'entries of 256 B through one node to 40 tabs, per second',
-  pairs: 2,
+  pairs: PAIRS,
   async run(pairs) {
-    const all = { homing: homing(), relay, ...socketios, bullmqRelay };
-    const figures = await alternate(
-      pairs,
-      Object.fromEntries(Object.entries(all).map(([name, contender]) => [name, run(contender)])),
-    );
+    const figures = await inTurns(pairs, mapped({ homing: homing(), relay, ...socketios, bullmqRelay }, prepare));
     const of = (name, field = 'perSecond') => figures[name].map((figure) => figure[field]);
-    const ratio = Object.fromEntries(Object.keys(NAMES).map((name) => [name, ratios(of('homing'), of(name))]));
+    const ratio = mapped(NAMES, (_, name) => ratios(of('homing'), of(name)));
     const best = ratios(
       of('homing'),
       of('homing').map((_, n) => Math.max(...Object.keys(socketios).map((name) => of(name)[n]))),

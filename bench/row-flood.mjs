@@ -3,10 +3,10 @@ import { once } from 'node:events';
 import { Redis } from 'ioredis';
 import { WebSocket } from 'ws';
 import {
-  alternate,
   cpuMs,
-  createScope,
+  inTurns,
   openTab,
+  PAIRS,
   range,
   ratios,
   sized,
@@ -19,25 +19,27 @@ import {
 const BYTES = sized(256) * 1024 * 1024;
 const MESSAGE_BYTES = 64 * 1024;
 
-async function ours() {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    const lifted = {
-      HOMING_OUTPUT_BYTES_PER_SEC: String(8 * 1024 ** 3),
-      HOMING_LOG_LAST_BYTES: String(64 * 1024 ** 2),
-    };
-    const homing = await startHoming(scope, { redis, nodes: 1, workers: 1, env: lifted });
-    const tab = await openTab(homing.nodes[0], await homing.token(), {});
-    scope.defer(() => tab.close());
-    let got = 0;
+async function ours(scope) {
+  const redis = await startRedis(scope);
+  const lifted = {
+    HOMING_OUTPUT_BYTES_PER_SEC: String(8 * 1024 ** 3),
+    HOMING_LOG_LAST_BYTES: String(64 * 1024 ** 2),
+  };
+  const homing = await startHoming(scope, { redis, nodes: 1, workers: 1, env: lifted });
+  const tab = await openTab(homing.nodes[0], await homing.token(), {});
+  scope.defer(() => tab.close());
+  let got;
+  let finish;
+  tab.on((method, params) => {
+    if (method === 'command.output') got += params.data.length;
+    if (method === 'command.ended') finish();
+  });
+  const pids = [homing.nodes[0].pid, homing.workers[0].pid, redis.pid];
+  return async () => {
+    got = 0;
     const over = new Promise((resolve) => {
-      tab.on((method, params) => {
-        if (method === 'command.output') got += params.data.length;
-        if (method === 'command.ended') resolve(params.outcome);
-      });
+      finish = resolve;
     });
-    const pids = [homing.nodes[0].pid, homing.workers[0].pid, redis.pid];
     const before = pids.map(cpuMs);
     const startedMs = performance.now();
     await tab.rpc('command.run', { argv: ['/bin/sh', '-c', `yes ${'x'.repeat(62)} | head -c ${BYTES}`] });
@@ -49,47 +51,45 @@ async function ours() {
       share: got / BYTES,
       cpuMs: { node: cpu[0], worker: cpu[1], redis: cpu[2] },
     };
-  } finally {
-    await scope.close();
-  }
+  };
 }
 
-async function bareRelay() {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    // Redis drops a subscriber that is slower than its publisher, and the relay does not come back.
-    const settings = new Redis(redis.url);
-    await settings.config('SET', 'client-output-buffer-limit', 'pubsub 0 0 0');
-    settings.disconnect();
-    const relay = await startPart(scope, 'relay.mjs', { REDIS_URL: redis.url });
-    const publisher = await startPart(scope, 'relay-publisher.mjs', { REDIS_URL: redis.url });
-    const channel = '{t}:c';
-    const socket = new WebSocket(`${relay.ready.url}/?channel=${channel}`, { perMessageDeflate: false });
-    scope.defer(() => socket.terminate());
-    await once(socket, 'message');
-    let got = 0;
+async function bareRelay(scope) {
+  const redis = await startRedis(scope);
+  // Redis drops a subscriber that is slower than its publisher, and the relay does not come back.
+  const settings = new Redis(redis.url);
+  await settings.config('SET', 'client-output-buffer-limit', 'pubsub 0 0 0');
+  settings.disconnect();
+  const relay = await startPart(scope, 'relay.mjs', { REDIS_URL: redis.url });
+  const publisher = await startPart(scope, 'relay-publisher.mjs', { REDIS_URL: redis.url });
+  const channel = '{t}:c';
+  const socket = new WebSocket(`${relay.ready.url}/?channel=${channel}`, { perMessageDeflate: false });
+  scope.defer(() => socket.terminate());
+  await once(socket, 'message');
+  let got;
+  let finish;
+  socket.on('message', (data) => {
+    got += data.length;
+    if (got >= BYTES) finish();
+  });
+  return async () => {
+    got = 0;
     const all = new Promise((resolve) => {
-      socket.on('message', (data) => {
-        got += data.length;
-        if (got >= BYTES) resolve();
-      });
+      finish = resolve;
     });
     const startedMs = performance.now();
-    publisher.child.send({ channels: [channel], total: BYTES / MESSAGE_BYTES, bytes: MESSAGE_BYTES, window: 64 });
-    await all;
+    const message = { channels: [channel], total: BYTES / MESSAGE_BYTES, bytes: MESSAGE_BYTES, window: 64 };
+    await Promise.all([publisher.tell(message), all]);
     return { perSecond: got / 1e6 / ((performance.now() - startedMs) / 1_000) };
-  } finally {
-    await scope.close();
-  }
+  };
 }
 
 export default {
   id: '4',
   title: 'one command printing 256 MB for one tab, limits lifted: MB/s of output at the tab',
-  pairs: 2,
+  pairs: PAIRS,
   async run(pairs) {
-    const figures = await alternate(pairs, { homing: ours, relay: bareRelay });
+    const figures = await inTurns(pairs, { homing: ours, relay: bareRelay });
     const perSecond = (name) => figures[name].map((figure) => figure.perSecond);
     const ratio = ratios(perSecond('homing'), perSecond('relay'));
     const verdict = {

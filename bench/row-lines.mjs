@@ -1,14 +1,15 @@
 /**
- * Row 1b: 40 programs print lines of 256 B as fast as they can for 40 tabs, through worker and node, limits lifted: lines a
- * second from the first to the last that arrives. Against the bare relay, which is handed the lines one by one.
+ * Row 1b: 40 programs, which have been started and are told to, print lines of 256 B as fast as they can for 40 tabs, through
+ * worker and node, limits lifted: lines a second from the first to the last that arrives. Against the bare relay, which is
+ * handed the lines one by one.
  */
 import { relay } from './contenders.mjs';
 import {
-  alternate,
   cpuMs,
-  createScope,
+  inTurns,
   many,
   openTab,
+  PAIRS,
   pause,
   range,
   ratios,
@@ -16,89 +17,96 @@ import {
   sized,
   spread,
   startHoming,
+  startProgram,
   startRedis,
 } from './harness.mjs';
 
 const TABS = 40;
 const BYTES = 256;
-const LINES_EACH = sized(20_000);
-const RELAY_TOTAL = sized(120_000);
+/** Of one window. */
+const LINES_EACH = sized(3_000);
+const TOTAL = TABS * LINES_EACH;
 const GOAL = 3;
+const PROGRAM = `$| = 1; my $line = 'x' x ${BYTES - 1} . "\\n"; while (<STDIN>) { print $line x $_ }`;
 
-async function ours() {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    const lifted = {
-      HOMING_CONCURRENCY: String(TABS),
-      HOMING_OUTPUT_BYTES_PER_SEC: String(8 * 1024 ** 3),
-      HOMING_LOG_LAST_BYTES: String(64 * 1024 ** 2),
-    };
-    const homing = await startHoming(scope, { redis, nodes: 1, workers: 1, env: lifted });
-    const token = await homing.token();
-    let bytes = 0;
-    let beganMs;
-    let lastMs;
-    const tabs = await many(TABS, 10, (n) => openTab(homing.nodes[0], token, { conversation: `c${n}` }));
-    const pids = [homing.nodes[0].pid, homing.workers[0].pid, redis.pid];
+async function ours(scope) {
+  const redis = await startRedis(scope);
+  const lifted = {
+    HOMING_CONCURRENCY: String(TABS),
+    HOMING_OUTPUT_BYTES_PER_SEC: String(8 * 1024 ** 3),
+    HOMING_LOG_LAST_BYTES: String(64 * 1024 ** 2),
+  };
+  const homing = await startHoming(scope, { redis, nodes: 1, workers: 1, env: lifted });
+  const token = await homing.token();
+  let bytes;
+  let inGaps;
+  let beganMs;
+  let lastMs;
+  let finish;
+  const tabs = await many(TABS, 10, async (n) => {
+    const tab = await openTab(homing.nodes[0], token, { conversation: `c${n}` });
+    scope.defer(() => tab.close());
+    tab.on((method, params) => {
+      if (method === 'command.gap') inGaps += params.bytes;
+      if (method !== 'command.output') return;
+      lastMs = performance.now();
+      beganMs ??= lastMs;
+      bytes += params.data.length;
+      if (bytes + inGaps >= TOTAL * BYTES) finish();
+    });
+    return { ...tab, ...(await startProgram(tab, ['perl', '-e', PROGRAM])) };
+  });
+  const pids = [homing.nodes[0].pid, homing.workers[0].pid, redis.pid];
+  return async () => {
+    bytes = 0;
+    inGaps = 0;
+    beganMs = undefined;
+    const all = new Promise((resolve) => {
+      finish = resolve;
+    });
     const before = pids.map(cpuMs);
-    await Promise.all(
-      tabs.map((tab) => {
-        scope.defer(() => tab.close());
-        const ended = new Promise((resolve) => {
-          tab.on((method, params) => {
-            if (method === 'command.ended') resolve();
-            if (method !== 'command.output') return;
-            lastMs = performance.now();
-            beganMs ??= lastMs;
-            bytes += params.data.length;
-          });
-        });
-        const script = `yes ${'x'.repeat(BYTES - 1)} | head -n ${LINES_EACH}`;
-        return tab.rpc('command.run', { script }).then(() => ended);
-      }),
-    );
+    await Promise.all(tabs.map(({ tell }) => tell(LINES_EACH)));
+    await Promise.race([all, ...tabs.map(({ failed }) => failed)]);
     const lines = bytes / BYTES;
     const micros = pids.map((pid, n) => ((cpuMs(pid) - before[n]) * 1_000) / lines);
+    for (const { acknowledge } of tabs) acknowledge();
     return {
       perSecond: lines / ((lastMs - beganMs) / 1_000),
-      lost: TABS * LINES_EACH - lines,
+      lost: inGaps / BYTES,
       micros: { node: micros[0], worker: micros[1], redis: micros[2] },
     };
-  } finally {
-    await scope.close();
-  }
+  };
 }
 
-async function bareRelay() {
-  const scope = createScope();
-  try {
-    const started = await relay.start(scope, await startRedis(scope));
-    let got = 0;
-    let beganMs;
-    let lastMs;
-    await many(TABS, 10, (n) =>
-      started.open(n, () => {
-        lastMs = performance.now();
-        beganMs ??= lastMs;
-        got += 1;
-      }),
-    );
-    const publish = await started.publisher();
-    publish(RELAY_TOTAL, BYTES);
-    while (got < RELAY_TOTAL) await pause(20);
+async function bareRelay(scope) {
+  const started = await relay.start(scope, await startRedis(scope));
+  let got;
+  let beganMs;
+  let lastMs;
+  await many(TABS, 10, (n) =>
+    started.open(n, () => {
+      lastMs = performance.now();
+      beganMs ??= lastMs;
+      got += 1;
+    }),
+  );
+  const publish = await started.publisher();
+  return async () => {
+    got = 0;
+    beganMs = undefined;
+    const published = publish(TOTAL, BYTES);
+    while (got < TOTAL) await pause(20);
+    await published;
     return { perSecond: got / ((lastMs - beganMs) / 1_000) };
-  } finally {
-    await scope.close();
-  }
+  };
 }
 
 export default {
   id: '1b',
   title: 'lines of 256 B printed by 40 programs for 40 tabs, limits lifted: per second',
-  pairs: 2,
+  pairs: PAIRS,
   async run(pairs) {
-    const figures = await alternate(pairs, { homing: ours, relay: bareRelay });
+    const figures = await inTurns(pairs, { homing: ours, relay: bareRelay });
     const of = (name) => figures[name].map(({ perSecond }) => perSecond);
     const ratio = ratios(of('homing'), of('relay'));
     const lost = Math.max(...figures.homing.map((figure) => figure.lost));

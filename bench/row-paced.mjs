@@ -5,144 +5,145 @@
 import { once } from 'node:events';
 import { WebSocket } from 'ws';
 import {
-  alternate,
   cpuMs,
-  createScope,
+  inTurns,
+  many,
   median,
   openTab,
+  PAIRS,
   pause,
+  prepared,
   quantile,
   range,
   ratios,
   spread,
   startHoming,
   startPart,
+  startProgram,
   startRedis,
+  takeTurns,
 } from './harness.mjs';
 
 const TABS = 40;
 const EACH_PER_SECOND = 50;
-/** Programs would print for this long; they are ended when enough was counted. */
-const SECONDS = 60;
 /** Counted is from a moment after all of them print until this much later, so that no start is in it. */
-const SETTLE_MS = 500;
-const COUNTED_MS = 3_500;
+const SETTLE_MS = 300;
+const COUNTED_MS = 2_000;
 const BYTES = 256;
 const nowSeconds = () => Number(process.hrtime.bigint()) / 1e9;
 
-/** Prints the clock that all processes of a machine share, padded to a length, at a pace. */
-const PROGRAM = `use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep); $| = 1;
-my ($each, $seconds, $bytes) = @ARGV; my $next = clock_gettime(CLOCK_MONOTONIC) + rand(1 / $each);
-for (1 .. $each * $seconds) { my $wait = $next - clock_gettime(CLOCK_MONOTONIC); sleep($wait) if $wait > 0; $next += 1 / $each;
-print sprintf("%.6f ", clock_gettime(CLOCK_MONOTONIC)) . ("x" x ($bytes - 18)) . "\\n"; }`;
+/** Prints the clock that all processes of a machine share, padded to a length, at the pace it is told on stdin; 0 for none. */
+const PROGRAM = `use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC); $| = 1; vec(my $stdin, 0, 1) = 1; my ($each, $next) = (0, 0);
+for (;;) { my $wait = $each ? $next - clock_gettime(CLOCK_MONOTONIC) : undef;
+if (select(my $told = $stdin, undef, undef, defined $wait && $wait < 0 ? 0 : $wait)) {
+sysread(STDIN, my $order, 64) or last; $each = 0 + $order; $next = clock_gettime(CLOCK_MONOTONIC) + rand(1 / $each) if $each; next; }
+$next += 1 / $each; print sprintf("%.6f ", clock_gettime(CLOCK_MONOTONIC)) . ("x" x ${BYTES - 18}) . "\\n"; }`;
 
-/** Counts lines, and how long they took, while all `TABS` print. @param pids whose CPU is counted */
-function collector(pids) {
+/**
+ * Counts lines, and how long they took, while all `TABS` print.
+ * @param pids whose CPU is counted
+ * @param order makes all print at a pace, or stop
+ * @param failed rejects when one of them ends
+ */
+function createCounter(pids, order, failed) {
   const printing = new Set();
-  const tookMs = [];
-  let lines = 0;
-  let state = 'starting';
-  let cpu;
-  let finish;
-  const counted = new Promise((resolve) => {
-    finish = resolve;
-  });
+  let tookMs;
+  let counting = false;
+  let tellAllPrint;
   const used = () => pids.reduce((sum, pid) => sum + cpuMs(pid), 0);
-  async function count() {
-    await pause(SETTLE_MS);
-    const before = used();
-    state = 'counting';
-    await pause(COUNTED_MS);
-    cpu = used() - before;
-    state = 'over';
-    finish();
-  }
   return {
-    counted,
     take(text, tab) {
-      if (state === 'starting' && printing.add(tab).size === TABS) {
-        state = 'settling';
-        count();
-      }
-      if (state !== 'counting') return;
-      for (const [, at] of text.matchAll(/(\d+\.\d{6}) x/g)) {
-        lines += 1;
-        tookMs.push((nowSeconds() - Number(at)) * 1_000);
-      }
+      if (printing.add(tab).size === TABS) tellAllPrint();
+      if (!counting) return;
+      for (const [, at] of text.matchAll(/(\d+\.\d{6}) x/g)) tookMs.push((nowSeconds() - Number(at)) * 1_000);
     },
-    figures: () => ({ p50: median(tookMs), p99: quantile(tookMs, 0.99), cpuMicros: (cpu * 1_000) / lines, lines }),
+    async measure(eachPerSecond = EACH_PER_SECOND) {
+      tookMs = [];
+      printing.clear();
+      const allPrint = new Promise((resolve) => {
+        tellAllPrint = resolve;
+      });
+      await order(eachPerSecond);
+      await Promise.race([allPrint, failed]);
+      await pause(SETTLE_MS);
+      const before = used();
+      counting = true;
+      await Promise.race([pause(COUNTED_MS), failed]);
+      counting = false;
+      const cpu = used() - before;
+      await order(0);
+      const lines = tookMs.length;
+      return { p50: median(tookMs), p99: quantile(tookMs, 0.99), cpuMicros: (cpu * 1_000) / lines, lines };
+    },
   };
 }
 
-async function ours(nodes, eachPerSecond = EACH_PER_SECOND) {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    const env = { HOMING_CONCURRENCY: String(TABS) };
-    const homing = await startHoming(scope, { redis, nodes, workers: 1, env });
-    const token = await homing.token();
-    const all = collector(homing.nodes.map(({ pid }) => pid));
-    const tabs = [];
-    for (let n = 0; n < TABS; n += 1) {
-      const tab = await openTab(homing.nodes[n % nodes], token, { conversation: `c${n}` });
-      scope.defer(() => tab.close());
-      tabs.push(tab);
-    }
-    const argv = ['perl', '-e', PROGRAM, ...[eachPerSecond, SECONDS, BYTES].map(String)];
-    let fail;
-    const failed = new Promise((_, reject) => {
-      fail = reject;
-    });
-    for (const tab of tabs) {
-      tab.on((method, params) => {
-        if (method === 'command.output') all.take(params.data, tab);
-        if (method === 'command.ended') fail(new Error(`a program ended early: ${JSON.stringify(params.outcome)}`));
-      });
-      await Promise.race([tab.rpc('command.run', { argv }), failed]);
-    }
-    await Promise.race([all.counted, failed]);
-    return all.figures();
-  } finally {
-    await scope.close();
-  }
-}
+const ours = (nodes) => async (scope) => {
+  const redis = await startRedis(scope);
+  const env = { HOMING_CONCURRENCY: String(TABS) };
+  const homing = await startHoming(scope, { redis, nodes, workers: 1, env });
+  const token = await homing.token();
+  const tabs = await many(TABS, 10, async (n) => {
+    const tab = await openTab(homing.nodes[n % nodes], token, { conversation: `c${n}` });
+    scope.defer(() => tab.close());
+    tab.on((method, params) => method === 'command.output' && counter.take(params.data, n));
+    return { ...tab, ...(await startProgram(tab, ['perl', '-e', PROGRAM])) };
+  });
+  const order = async (eachPerSecond) => {
+    await Promise.all(tabs.map(({ tell }) => tell(eachPerSecond)));
+    if (eachPerSecond === 0) for (const { acknowledge } of tabs) acknowledge();
+  };
+  const failed = Promise.race(tabs.map((tab) => tab.failed));
+  failed.catch(() => {});
+  const counter = createCounter(
+    homing.nodes.map(({ pid }) => pid),
+    order,
+    failed,
+  );
+  return counter.measure;
+};
 
-async function bareRelay(nodes, eachPerSecond = EACH_PER_SECOND) {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    const relays = [];
-    for (let n = 0; n < nodes; n += 1) relays.push(await startPart(scope, 'relay.mjs', { REDIS_URL: redis.url }));
-    const publisher = await startPart(scope, 'paced-publisher.mjs', { REDIS_URL: redis.url });
-    const all = collector(relays.map(({ pid }) => pid));
-    const channels = [];
-    for (let n = 0; n < TABS; n += 1) {
-      const channel = `{t${n}}:c`;
-      const socket = new WebSocket(`${relays[n % nodes].ready.url}/?channel=${channel}`, { perMessageDeflate: false });
-      scope.defer(() => socket.terminate());
-      await once(socket, 'message');
-      socket.on('message', (data) => all.take(String(data), channel));
-      channels.push(channel);
-    }
-    publisher.child.send({ channels, eachPerSecond, seconds: SECONDS, bytes: BYTES });
-    await all.counted;
-    return all.figures();
-  } finally {
-    await scope.close();
+const bareRelay = (nodes) => async (scope) => {
+  const redis = await startRedis(scope);
+  const relays = [];
+  for (let n = 0; n < nodes; n += 1) relays.push(await startPart(scope, 'relay.mjs', { REDIS_URL: redis.url }));
+  const publisher = await startPart(scope, 'paced-publisher.mjs', { REDIS_URL: redis.url });
+  const channels = Array.from({ length: TABS }, (_, n) => `{t${n}}:c`);
+  const order = (eachPerSecond) => publisher.child.send({ channels, eachPerSecond, bytes: BYTES });
+  const counter = createCounter(
+    relays.map(({ pid }) => pid),
+    order,
+    new Promise(() => {}),
+  );
+  for (const [n, channel] of channels.entries()) {
+    const socket = new WebSocket(`${relays[n % nodes].ready.url}/?channel=${channel}`, { perMessageDeflate: false });
+    scope.defer(() => socket.terminate());
+    await once(socket, 'message');
+    socket.on('message', (data) => counter.take(String(data), channel));
   }
-}
+  return counter.measure;
+};
 
-/** Between and beside what the goals name, measured once, for the curves. */
+/** Beside what the goals name, measured once, for the curves. */
 const NODES_BETWEEN = [2, 4];
 const OTHER_RATES = [15, 100];
-/** Of one run of the bench: what both rows need is measured once. */
+/** What both rows need; the first of them measures it in the same turns as its own. */
 let withOneNode;
 
-async function curve(points, known, run) {
-  const measured = [...known];
-  for (const at of points) measured.push({ at, homing: await run.homing(at), relay: await run.relay(at) });
-  return measured.sort((a, b) => a.at - b.at);
+async function compare(pairs, contenders) {
+  const all = { homing: ours(1), relay: bareRelay(1), ...contenders };
+  return prepared(all, async (measures) => {
+    const figures = await takeTurns(pairs, measures);
+    const { homing, relay } = figures;
+    const rates = [];
+    for (const each of OTHER_RATES)
+      rates.push({ at: each * TABS, homing: await measures.homing(each), relay: await measures.relay(each) });
+    withOneNode = { figures: { homing, relay }, rates };
+    return figures;
+  });
 }
+
+const curve = (points) => points.sort((a, b) => a.at - b.at);
 /** The run in the middle of several, by one of its figures. */
 const middle = (list, name) => [...list].sort((a, b) => a[name] - b[name])[Math.floor(list.length / 2)];
 
@@ -151,24 +152,19 @@ const field = (list, name) => list.map((figures) => figures[name]);
 export const cost = {
   id: '2',
   title: 'node CPU for each line at 2,000 a second, us; with one node and with eight',
-  pairs: 2,
+  pairs: PAIRS,
   async run(pairs) {
-    const figures = await alternate(pairs, {
-      homing: () => ours(1),
-      relay: () => bareRelay(1),
-      homing8: () => ours(8),
-      relay8: () => bareRelay(8),
-    });
-    withOneNode = { homing: figures.homing, relay: figures.relay };
-    const at = (nodes, ...names) => ({
+    const figures = await compare(pairs, { homing8: ours(8), relay8: bareRelay(8) });
+    const at = (nodes, homing, relay) => ({
       at: nodes,
-      homing: middle(figures[names[0]], 'cpuMicros'),
-      relay: middle(figures[names[1]], 'cpuMicros'),
+      homing: middle(homing, 'cpuMicros'),
+      relay: middle(relay, 'cpuMicros'),
     });
-    const nodes = await curve(NODES_BETWEEN, [at(1, 'homing', 'relay'), at(8, 'homing8', 'relay8')], {
-      homing: ours,
-      relay: bareRelay,
-    });
+    const nodes = [at(1, figures.homing, figures.relay), at(8, figures.homing8, figures.relay8)];
+    for (const between of NODES_BETWEEN) {
+      const { homing, relay } = await inTurns(1, { homing: ours(between), relay: bareRelay(between) });
+      nodes.push(at(between, homing, relay));
+    }
     const each = (name) => field(figures[name], 'cpuMicros');
     const ratio = ratios(each('homing'), each('relay'));
     const growth = ratios(
@@ -189,26 +185,22 @@ export const cost = {
         reached: growth.median <= 1.1,
       },
     ];
-    return { figures, curve: nodes, ratio: { ratio, growth }, verdicts };
+    return { figures, curve: curve(nodes), ratio: { ratio, growth }, verdicts };
   },
 };
 
 export const latency = {
   id: '3',
   title: 'from the program’s write to the client at 2,000 lines a second, ms',
-  pairs: 2,
+  pairs: PAIRS,
   async run(pairs) {
-    const figures = withOneNode ?? (await alternate(pairs, { homing: () => ours(1), relay: () => bareRelay(1) }));
+    if (withOneNode === undefined) await compare(pairs, {});
+    const { figures, rates } = withOneNode;
     const known = {
       at: TABS * EACH_PER_SECOND,
       homing: middle(figures.homing, 'p50'),
       relay: middle(figures.relay, 'p50'),
     };
-    const rates = await curve(
-      OTHER_RATES.map((each) => each * TABS),
-      [known],
-      { homing: (rate) => ours(1, rate / TABS), relay: (rate) => bareRelay(1, rate / TABS) },
-    );
     const above = range(field(figures.homing, 'p50').map((value, n) => value - figures.relay[n].p50));
     const p99 = ratios(field(figures.homing, 'p99'), field(figures.relay, 'p99'));
     const verdicts = [
@@ -225,6 +217,6 @@ export const latency = {
         reached: p99.median <= 2,
       },
     ];
-    return { figures, curve: rates, ratio: { above, p99 }, verdicts };
+    return { figures, curve: curve([known, ...rates]), ratio: { above, p99 }, verdicts };
   },
 };
