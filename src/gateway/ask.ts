@@ -42,7 +42,7 @@ export function createAsker(ports: {
   async function isAlive(sessionId: SessionId, attachmentId: AttachmentId): Promise<boolean> {
     const holding = table.find(sessionId);
     if (holding === undefined || holding.session.attachmentId !== attachmentId) return false;
-    return holding.answersPing(PING_MS);
+    return holding.connection.answersPing(PING_MS);
   }
 
   function onMessage(text: string): void {

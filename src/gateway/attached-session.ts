@@ -25,13 +25,13 @@ import { assertNever } from '../errors.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import type { AttachmentId, CommandId, SessionId } from '../protocol/ids.js';
 import { parseLiveMessage } from '../protocol/live-message.js';
-import { createAcks } from './acks.js';
+import { type Acks, createAcks } from './acks.js';
 import type { Careful } from './careful.js';
 import { traceDelivery } from './delivery-spans.js';
 import type { Address } from './outbox.js';
-import { createOwnedWatch } from './owned-watch.js';
+import { createOwnedWatch, type OwnedHost, type OwnedWatch } from './owned-watch.js';
 import type { Pullable, Puller } from './puller.js';
-import { createSessionStreams } from './session-streams.js';
+import { createSessionStreams, type SessionStreams, type StreamsHost } from './session-streams.js';
 
 /** What a session may do to its connection. */
 export interface Delivery {
@@ -69,76 +69,102 @@ export interface AttachedSessionOptions {
   readonly leaseMs: number;
 }
 
-export type AttachedSession = ReturnType<typeof createAttachedSession>;
-
 /** Commands of one check; more are compared in further calls. */
 const MAX_CHECKED = 500;
 /** Entries of what ended longer ago are not pushed to a fresh session (S5). */
 const RECENT_MS = 60_000;
 
-export function createAttachedSession(ports: AttachedSessionPorts, options: AttachedSessionOptions) {
-  const { sessions, commands, reassertion, log, meter, puller, traces, now, busDown } = ports;
-  const { place, sessionId, attachmentId, delivery, leaseMs } = options;
+const NO_CURSORS: ReadonlyMap<CommandId, number> = new Map();
+
+/** One for each tab, which costs a node memory even if nothing happens: what is seldom needed is made when it is. */
+class AttachedSession implements Pullable, StreamsHost, OwnedHost {
+  readonly place: Place;
+  readonly sessionId: SessionId;
+  readonly attachmentId: AttachmentId;
+  readonly #ports: AttachedSessionPorts;
+  readonly #delivery: Delivery;
+  readonly #streams: SessionStreams;
+  readonly #owned: OwnedWatch;
+  /** Made with the first acknowledgement. */
+  #acks: Acks | undefined;
   /** Heard of before the session knew what it owns. */
-  const earlyHeads = new Map<CommandId, number>();
-  let cursors: ReadonlyMap<CommandId, number> = new Map();
+  #earlyHeads: Map<CommandId, number> | undefined;
+  #cursors = NO_CURSORS;
   /** When it was attached, on the clock of `createdAt`; 0 where that is not known. */
-  let attachedAt = 0;
-  let state: 'opening' | 'open' | 'over' = 'opening';
+  #attachedAt = 0;
+  #state: 'opening' | 'open' | 'over' = 'opening';
   /** The client asked to close: the answer comes before the end of the socket. */
-  let closeAsked = false;
-  let identity: SessionIdentity | undefined;
-  let lastActiveMs = performance.now();
+  #closeAsked = false;
+  #identity: SessionIdentity | undefined;
+  #lastActiveMs = performance.now();
   /** While opening: the attachment was seen to arrive here, and then to leave again. */
-  let seenHere = false;
-  let seenLeaving = false;
+  #seenHere = false;
+  #seenLeaving = false;
 
-  const maySend = () => state === 'open' && !busDown(sessionId) && delivery.room();
-
-  function deliver(texts: string, address: Address, live = false): void {
-    if (traces !== undefined) traceDelivery(traces, sessionId, texts, now());
-    delivery.entries(texts, address, live);
+  constructor(ports: AttachedSessionPorts, options: AttachedSessionOptions) {
+    const { place, sessionId, attachmentId, delivery, leaseMs } = options;
+    this.place = place;
+    this.sessionId = sessionId;
+    this.attachmentId = attachmentId;
+    this.#ports = ports;
+    this.#delivery = delivery;
+    this.#streams = createSessionStreams(ports, this, { leaseMs, careful: ports.careful.has(sessionId) });
+    this.#owned = createOwnedWatch(ports, this);
   }
 
-  const streams = createSessionStreams({
-    ...{ commands, gapNotes: ports.gapNotes, log, meter, sessionId, attachmentId, leaseMs, now },
-    careful: ports.careful.has(sessionId),
-    send: deliver,
-    mayPull: maySend,
-    wantPull: () => {
-      if (state === 'open') puller.schedule(session);
-    },
-  });
+  // ------------------------------------------------------------------------------------------------------ for its parts
 
-  const owned = createOwnedWatch({
-    ...{ sessions, log, sessionId },
-    before: streams.released,
-    apply(present, gone) {
-      for (const command of present) welcome(command);
-      for (const id of gone) streams.drop(id as CommandId);
-    },
-  });
+  maySend(): boolean {
+    return this.#state === 'open' && !this.#ports.busDown(this.sessionId) && this.#delivery.room();
+  }
 
-  const acks = createAcks({
-    ...{ commands, sessionId, attachmentId },
-    onStored(stored) {
-      for (const [id, seq] of stored) streams.acknowledged(id, seq);
-    },
-  });
+  send(texts: string, address: Address, live = false): void {
+    const { traces, now } = this.#ports;
+    if (traces !== undefined) traceDelivery(traces, this.sessionId, texts, now());
+    this.#delivery.entries(texts, address, live);
+  }
+
+  wantPull(): void {
+    if (this.#state === 'open') this.#ports.puller.schedule(this);
+  }
+
+  async pullPage(): Promise<'more' | 'idle' | 'failed'> {
+    const outcome = await this.#streams.pull();
+    if (outcome !== 'not_owner') return outcome;
+    // Moved, or another connection holds the session: the one reading tells which.
+    this.#owned.want();
+    return this.verify().then(
+      () => 'more',
+      () => 'failed',
+    );
+  }
+
+  followed(): readonly CommandId[] {
+    return this.#streams.released();
+  }
+
+  ownsNow(present: readonly OwnedCommand[], gone: readonly string[]): void {
+    for (const command of present) this.#welcome(command);
+    for (const id of gone) this.#streams.drop(id as CommandId);
+  }
 
   // ---------------------------------------------------------------------------------------------------- live messages
 
-  function onMessage(raw: string): void {
-    if (state === 'over') return;
+  onMessage(raw: string): void {
+    if (this.#state === 'over') return;
     const message = parseLiveMessage(raw);
     if (message === undefined) return;
-    if (state === 'opening' && message.type === 'moved') {
+    const { sessionId, attachmentId } = this;
+    if (this.#state === 'opening' && message.type === 'moved') {
       // Before our own attach took effect, others may come and go; after it, leaving is final.
-      if (message.attachmentId === attachmentId) seenHere = true;
-      else if (seenHere) seenLeaving = true;
+      if (message.attachmentId === attachmentId) this.#seenHere = true;
+      else if (this.#seenHere) this.#seenLeaving = true;
       return;
     }
-    const present = { sessionId, attachmentId, rev: owned.rev(), streamOf: streams.get, room: maySend() };
+    const streams = this.#streams;
+    const streamOf = (id: CommandId) => streams.get(id);
+    const present = { sessionId, attachmentId, rev: this.#owned.rev(), streamOf, room: this.maySend() };
+    const { meter } = this.#ports;
     const decision = decideLive(present, message);
     switch (decision.type) {
       case 'ignore':
@@ -147,29 +173,38 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
         meter.count('homing_stale_dropped_total', { where: 'live' });
         return;
       case 'superseded':
-        superseded();
+        this.superseded();
         return;
       case 'closing':
-        closedByOther();
+        this.#closedByOther();
         return;
       case 'refresh':
-        owned.heard(decision.rev);
+        this.#owned.heard(decision.rev);
         return;
       case 'unknown_command':
-        if (state === 'opening') earlyHeads.set(decision.commandId, decision.toSeq);
-        else owned.want();
+        if (this.#state === 'opening') this.#noteEarly(decision.commandId, decision.toSeq);
+        else this.#owned.want();
         return;
       case 'stream': {
         const { commandId, step } = decision;
-        if (step.type === 'forward' && message.type === 'entries') deliver(message.texts, streams.address, true);
-        if (step.type === 'pull') meter.count('homing_catch_ups_total', { cause: present.room ? 'hole' : waitCause() });
+        if (step.type === 'forward' && message.type === 'entries') this.send(message.texts, streams.address, true);
+        if (step.type === 'pull') {
+          meter.count('homing_catch_ups_total', { cause: present.room ? 'hole' : this.#waitCause() });
+        }
         streams.put(commandId, step.state);
       }
     }
   }
 
+  #noteEarly(id: CommandId, headSeq: number): void {
+    this.#earlyHeads ??= new Map();
+    this.#earlyHeads.set(id, headSeq);
+  }
+
   /** Why entries may not be sent now. */
-  const waitCause = () => (busDown(sessionId) ? 'bus' : 'slow');
+  #waitCause(): 'bus' | 'slow' {
+    return this.#ports.busDown(this.sessionId) ? 'bus' : 'slow';
+  }
 
   // ---------------------------------------------------------------------------------------------------- what it owns
 
@@ -177,268 +212,291 @@ export function createAttachedSession(ports: AttachedSessionPorts, options: Atta
    * Up to where the client has a command that has no stream now: by the cursor it came with, or sent over this connection
    * before the command moved away or was consumed. None of that is sent again, also when the submit is repeated.
    */
-  function sentBefore(id: CommandId): number | undefined {
-    const cursor = cursors.get(id);
-    const left = streams.leftAt(id);
+  #sentBefore(id: CommandId): number | undefined {
+    const cursor = this.#cursors.get(id);
+    const left = this.#streams.leftAt(id);
     return cursor === undefined && left === 0 ? undefined : Math.max(cursor ?? 0, left);
   }
 
-  function firstState({ snapshot, fromSeq }: OwnedCommand): StreamState {
+  #firstState({ snapshot, fromSeq }: OwnedCommand): StreamState {
     const id = snapshot.commandId as CommandId;
     // A cursor that came before it was made is of the command that had its id then (CO1).
-    const cursor = attachedAt > 0 && snapshot.createdAt > attachedAt ? undefined : cursors.get(id);
-    const afterSeq = Math.max(cursor ?? fromSeq - 1, streams.leftAt(id, snapshot.createdAt));
-    return holdStream(afterSeq, Math.max(snapshot.headSeq, earlyHeads.get(id) ?? 0));
+    const isNewer = this.#attachedAt > 0 && snapshot.createdAt > this.#attachedAt;
+    const cursor = isNewer ? undefined : this.#cursors.get(id);
+    const afterSeq = Math.max(cursor ?? fromSeq - 1, this.#streams.leftAt(id, snapshot.createdAt));
+    return holdStream(afterSeq, Math.max(snapshot.headSeq, this.#earlyHeads?.get(id) ?? 0));
   }
 
-  function welcome(command: OwnedCommand): void {
+  #welcome(command: OwnedCommand): void {
     const { snapshot, fromSeq, why } = command;
+    const { meter, log } = this.#ports;
+    const { sessionId } = this;
     const commandId = snapshot.commandId as CommandId;
-    if (streams.has(commandId)) return;
-    delivery.notify('command.owner', { commandId, snapshot, fromSeq, why: why === '' ? 'inherited' : why });
+    if (this.#streams.has(commandId)) return;
+    this.#delivery.notify('command.owner', { commandId, snapshot, fromSeq, why: why === '' ? 'inherited' : why });
     meter.count('homing_owner_moves_total', { why: why === '' ? 'inherited' : why });
     meter.count('homing_catch_ups_total', { cause: 'moved' });
     log.info({ sessionId, commandId, why: why === '' ? 'inherited' : why }, 'a command came to a session');
     // Read at once: what was published before this stream was there is only in the log.
-    streams.begin(snapshot, releaseStream(interruptStream(firstState(command))));
+    this.#streams.begin(snapshot, releaseStream(interruptStream(this.#firstState(command))));
   }
 
   // ---------------------------------------------------------------------------------------------------- the end
 
-  function end(code: number, reason: string): void {
-    if (state === 'over') return;
-    delivery.end(code, reason);
-    stop();
+  #end(code: number, reason: string): void {
+    if (this.#state === 'over') return;
+    this.#delivery.end(code, reason);
+    this.stop();
+  }
+
+  /** The client comes back, to another node where there is one. */
+  sendAway(why: string): void {
+    this.#end(CLOSE.TRY_LATER, why);
   }
 
   /** Another connection holds the session: nothing more is sent (SE1). */
-  function superseded(): void {
-    if (state === 'over') return;
-    meter.count('homing_sessions_superseded_total');
-    end(CLOSE.SUPERSEDED, 'another connection holds this session');
+  superseded(): void {
+    if (this.#state === 'over') return;
+    this.#ports.meter.count('homing_sessions_superseded_total');
+    this.#end(CLOSE.SUPERSEDED, 'another connection holds this session');
   }
 
-  function closedByOther(): void {
-    if (!closeAsked) end(CLOSE.SESSION_CLOSED, 'the session was closed');
+  #closedByOther(): void {
+    if (!this.#closeAsked) this.#end(CLOSE.SESSION_CLOSED, 'the session was closed');
   }
 
-  function stop(): void {
-    if (state === 'over') return;
-    state = 'over';
-    streams.stop();
-    owned.stop();
-    earlyHeads.clear();
-    void acks.close();
+  stop(): void {
+    if (this.#state === 'over') return;
+    this.#state = 'over';
+    this.#streams.stop();
+    this.#owned.stop();
+    this.#earlyHeads = undefined;
+    void this.#acks?.close();
+  }
+
+  isOver(): boolean {
+    return this.#state === 'over';
   }
 
   // ---------------------------------------------------------------------------------------------------- the sweep
+
+  /** Whether a sweep has something to find: then it looks every 2 s. */
+  isOutstanding(): boolean {
+    return this.#owned.isBehind() || this.#streams.outstanding().length > 0;
+  }
 
   /**
    * Compares with Redis what can be lost on the way: the attachment, the rev and the heads (DE7, SE1).
    * @throws AppError REDIS_UNAVAILABLE
    */
-  async function verify(): Promise<void> {
+  async verify(): Promise<void> {
+    const streams = this.#streams;
     const ids = streams.outstanding();
     for (let start = 0; start === 0 || start < ids.length; start += MAX_CHECKED) {
       const some = ids.slice(start, start + MAX_CHECKED);
       const sentBefore = some.map((id) => streams.get(id)?.sentSeq ?? 0);
-      const check = await sessions.check(sessionId, some);
-      if (state !== 'open') return;
-      if (!stillHolds(check)) {
-        await reassert();
+      const check = await this.#ports.sessions.check(this.sessionId, some);
+      if (this.#state !== 'open') return;
+      if (!this.#stillHolds(check)) {
+        await this.reassert();
         return;
       }
       for (const [index, id] of some.entries()) streams.compare(id, check.heads[index], sentBefore[index] ?? 0);
-      owned.compare(check.rev);
+      this.#owned.compare(check.rev);
     }
     streams.wake();
   }
 
-  const stillHolds = ({ state: found, attachmentId: current }: SessionCheck) =>
-    found === 'live' && current === attachmentId;
+  #stillHolds({ state: found, attachmentId: current }: SessionCheck): boolean {
+    return found === 'live' && current === this.attachmentId;
+  }
 
-  const held = (): HeldSession | undefined =>
-    identity && {
-      ...{ ...place, ...identity, sessionId, attachmentId, rev: owned.rev() },
-      idleMs: performance.now() - lastActiveMs,
-    };
+  held(): HeldSession | undefined {
+    const { place, sessionId, attachmentId } = this;
+    const rev = this.#owned.rev();
+    const idleMs = performance.now() - this.#lastActiveMs;
+    return this.#identity && { ...place, ...this.#identity, sessionId, attachmentId, rev, idleMs };
+  }
 
   /**
    * The record is not as this connection says: another holds the session, or it was closed, or Redis went back to older
    * data and is told again (R2). One script decides which.
    * @throws AppError REDIS_UNAVAILABLE
    */
-  async function reassert(): Promise<void> {
-    const mine = held();
-    if (mine === undefined || state === 'over') return;
+  async reassert(): Promise<void> {
+    const { reassertion, meter, log } = this.#ports;
+    const mine = this.held();
+    if (mine === undefined || this.isOver()) return;
     const answer = await reassertion.session(mine);
-    if ((state as string) === 'over') return;
+    if (this.isOver()) return;
     switch (answer.type) {
       case 'held':
         return;
       case 'restored':
         meter.count('homing_sessions_restored_total');
-        log.warn({ sessionId }, 'Redis had lost this session or its attachment, and has it again');
-        catchUp();
+        log.warn({ sessionId: this.sessionId }, 'Redis had lost this session or its attachment, and has it again');
+        this.catchUp();
         return;
       case 'superseded':
-        superseded();
+        this.superseded();
         return;
       case 'gone':
-        closedByOther();
+        this.#closedByOther();
         return;
       case 'away':
-        end(CLOSE.TRY_LATER, 'the session has to be resumed');
+        this.#end(CLOSE.TRY_LATER, 'the session has to be resumed');
         return;
       default:
         assertNever(answer);
     }
   }
 
-  function catchUp(): void {
-    if (state !== 'open') return;
-    streams.interruptAll('bus');
-    owned.want();
+  /** Messages may have been lost: everything is compared with the log. */
+  catchUp(): void {
+    if (this.#state !== 'open') return;
+    this.#streams.interruptAll('bus');
+    this.#owned.want();
   }
 
-  async function pullPage(): Promise<'more' | 'idle' | 'failed'> {
-    const outcome = await streams.pull();
-    if (outcome !== 'not_owner') return outcome;
-    // Moved, or another connection holds the session: the one reading tells which.
-    owned.want();
-    return verify().then(
-      () => 'more',
-      () => 'failed',
-    );
+  // ---------------------------------------------------------------------------------------------------- for its connection
+
+  /** There is room again. */
+  wake(): void {
+    this.#streams.wake();
   }
 
-  const session = {
-    place,
-    sessionId,
-    attachmentId,
-    onMessage,
-    pullPage,
-    verify,
-    reassert,
-    held,
-    stop,
-    superseded,
-    /** The client comes back, to another node where there is one. */
-    sendAway: (why: string) => end(CLOSE.TRY_LATER, why),
-    wake: streams.wake,
-    heads: streams.heads,
-    unacknowledged: streams.unacknowledged,
-    isOver: () => state === 'over',
-    /** Whether a sweep has something to find: then it looks every 2 s. */
-    isOutstanding: () => owned.isBehind() || streams.outstanding().length > 0,
+  heads(): Record<string, number> {
+    return this.#streams.heads();
+  }
 
-    /** The client asked to close the session, or that failed. */
-    closing(asked: boolean): void {
-      closeAsked = asked;
+  unacknowledged(): number {
+    return this.#streams.unacknowledged();
+  }
+
+  /** The client asked to close the session, or that failed. */
+  closing(asked: boolean): void {
+    this.#closeAsked = asked;
+  }
+
+  /**
+   * What the session owned when it was opened or resumed. `fresh`: history is listed, not pushed (S5).
+   * @param given cursors of the client; of commands it no longer owns they are ignored
+   */
+  begin(
+    first: {
+      readonly rev: number;
+      readonly attachedAt: number;
+      readonly commands: readonly OwnedCommand[];
+      readonly fresh: boolean;
+      readonly identity: SessionIdentity;
     },
+    given: ReadonlyMap<CommandId, number> = NO_CURSORS,
+  ): void {
+    const { meter, now } = this.#ports;
+    this.#identity = first.identity;
+    this.#owned.start(first.rev);
+    this.#cursors = given;
+    this.#attachedAt = first.attachedAt;
+    for (const command of first.commands) {
+      const { state, endedAt, headSeq } = command.snapshot;
+      if (first.fresh) meter.count('homing_owner_moves_total', { why: command.why === '' ? 'inherited' : command.why });
+      const listed = first.fresh && state === 'ended' && (endedAt ?? 0) < now() - RECENT_MS;
+      this.#streams.begin(command.snapshot, listed ? listedStream(headSeq) : this.#firstState(command));
+    }
+  }
 
-    /**
-     * What the session owned when it was opened or resumed. `fresh`: history is listed, not pushed (S5).
-     * @param given cursors of the client; of commands it no longer owns they are ignored
-     */
-    begin(
-      first: {
-        readonly rev: number;
-        readonly attachedAt: number;
-        readonly commands: readonly OwnedCommand[];
-        readonly fresh: boolean;
-        readonly identity: SessionIdentity;
+  /** The answer has left: entries may follow. `more`: the session owns more than the answer listed. */
+  release(more: boolean): void {
+    if (this.#state !== 'opening') return;
+    this.#state = 'open';
+    if (this.#seenLeaving) {
+      this.superseded();
+      return;
+    }
+    this.#streams.releaseAll();
+    const early = [...(this.#earlyHeads?.keys() ?? [])];
+    if (more || early.some((id) => !this.#streams.has(id))) this.#owned.want();
+    this.#owned.watch();
+    this.#earlyHeads = undefined;
+  }
+
+  /** A command is about to be submitted through this connection; its messages may beat the answer. */
+  expect(commandId: CommandId): void {
+    this.#lastActiveMs = performance.now();
+    this.#owned.beginChange();
+    this.#streams.expect(commandId, this.#sentBefore(commandId) ?? 0);
+  }
+
+  /** The submit is over; undefined: it failed. `mine`: this session owns the command; `repeated`: it was there before. */
+  submitted(
+    commandId: CommandId,
+    outcome: { mine: boolean; repeated: boolean; rev: number; createdAt: number } | undefined,
+  ): void {
+    const streams = this.#streams;
+    this.#owned.endChange();
+    if (outcome?.mine === true && !outcome.repeated) this.#owned.madeRev(outcome.rev);
+    // Its key was used before, for a command that has expired: nothing of this one was sent (CO1).
+    if (outcome?.mine === true && !outcome.repeated) streams.renew(commandId);
+    if (outcome?.mine === true) streams.note(commandId, outcome.createdAt);
+    const stream = streams.get(commandId);
+    if (stream?.mode === 'held') {
+      if (outcome?.mine !== true) streams.drop(commandId);
+      else if (outcome.repeated) streams.put(commandId, interruptStream(stream));
+    }
+    if (outcome !== undefined) return;
+    // It may have happened all the same: then it comes as a change of owner, for its answer will not.
+    if (stream?.mode === 'held') streams.drop(commandId);
+    this.#owned.want();
+  }
+
+  /** The answer to the submit has left. */
+  releaseCommand(commandId: CommandId): void {
+    if (this.#state !== 'open') return;
+    this.#streams.release(commandId);
+    this.#owned.look();
+  }
+
+  /** The user did something, so that its place among others can be restored (OW12). */
+  noteActivity(): void {
+    this.#lastActiveMs = performance.now();
+  }
+
+  /** What the session owns is about to change by a request of its own, which is answered first. */
+  beginChange(): void {
+    this.#owned.beginChange();
+  }
+
+  endChange(): void {
+    this.#owned.endChange();
+    this.#owned.want();
+  }
+
+  ack(given: Readonly<Record<string, number>>): void {
+    if (this.#state !== 'open') return;
+    for (const [id, seq] of Object.entries(given) as [CommandId, number][]) {
+      const stream = this.#streams.get(id);
+      if (stream !== undefined && seq >= 1 && seq <= stream.sentSeq) this.#acksNow().add(id, seq);
+    }
+  }
+
+  #acksNow(): Acks {
+    const { sessionId, attachmentId } = this;
+    this.#acks ??= createAcks({
+      ...{ commands: this.#ports.commands, sessionId, attachmentId },
+      onStored: (stored) => {
+        for (const [id, seq] of stored) this.#streams.acknowledged(id, seq);
       },
-      given: ReadonlyMap<CommandId, number>,
-    ): void {
-      identity = first.identity;
-      owned.start(first.rev);
-      cursors = given;
-      attachedAt = first.attachedAt;
-      for (const command of first.commands) {
-        const { state: commandState, endedAt, headSeq } = command.snapshot;
-        if (first.fresh)
-          meter.count('homing_owner_moves_total', { why: command.why === '' ? 'inherited' : command.why });
-        const listed = first.fresh && commandState === 'ended' && (endedAt ?? 0) < now() - RECENT_MS;
-        streams.begin(command.snapshot, listed ? listedStream(headSeq) : firstState(command));
-      }
-    },
+    });
+    return this.#acks;
+  }
 
-    /** The answer has left: entries may follow. `more`: the session owns more than the answer listed. */
-    release(more: boolean): void {
-      if (state !== 'opening') return;
-      state = 'open';
-      if (seenLeaving) {
-        superseded();
-        return;
-      }
-      streams.releaseAll();
-      if (more || [...earlyHeads.keys()].some((id) => !streams.has(id))) owned.want();
-      owned.watch();
-      earlyHeads.clear();
-    },
-
-    /** A command is about to be submitted through this connection; its messages may beat the answer. */
-    expect(commandId: CommandId): void {
-      lastActiveMs = performance.now();
-      owned.beginChange();
-      streams.expect(commandId, sentBefore(commandId) ?? 0);
-    },
-
-    /** The submit is over; undefined: it failed. `mine`: this session owns the command; `repeated`: it was there before. */
-    submitted(
-      commandId: CommandId,
-      outcome: { mine: boolean; repeated: boolean; rev: number; createdAt: number } | undefined,
-    ): void {
-      owned.endChange();
-      if (outcome?.mine === true && !outcome.repeated) owned.madeRev(outcome.rev);
-      // Its key was used before, for a command that has expired: nothing of this one was sent (CO1).
-      if (outcome?.mine === true && !outcome.repeated) streams.renew(commandId);
-      if (outcome?.mine === true) streams.note(commandId, outcome.createdAt);
-      const stream = streams.get(commandId);
-      if (stream?.mode === 'held') {
-        if (outcome?.mine !== true) streams.drop(commandId);
-        else if (outcome.repeated) streams.put(commandId, interruptStream(stream));
-      }
-      if (outcome !== undefined) return;
-      // It may have happened all the same: then it comes as a change of owner, for its answer will not.
-      if (stream?.mode === 'held') streams.drop(commandId);
-      owned.want();
-    },
-
-    /** The answer to the submit has left. */
-    releaseCommand(commandId: CommandId): void {
-      if (state !== 'open') return;
-      streams.release(commandId);
-      owned.look();
-    },
-
-    /** The user did something, so that its place among others can be restored (OW12). */
-    noteActivity(): void {
-      lastActiveMs = performance.now();
-    },
-
-    /** What the session owns is about to change by a request of its own, which is answered first. */
-    beginChange: owned.beginChange,
-
-    endChange(): void {
-      owned.endChange();
-      owned.want();
-    },
-
-    ack(given: Readonly<Record<string, number>>): void {
-      if (state !== 'open') return;
-      for (const [id, seq] of Object.entries(given) as [CommandId, number][]) {
-        const stream = streams.get(id);
-        if (stream !== undefined && seq >= 1 && seq <= stream.sentSeq) acks.add(id, seq);
-      }
-    },
-
-    /** What was acknowledged is stored: before a close, or an heir would get it again. */
-    settleAcks: acks.settle,
-
-    /** Messages may have been lost: everything is compared with the log. */
-    catchUp,
-  } satisfies Pullable & Record<string, unknown>;
-  return session;
+  /** What was acknowledged is stored: before a close, or an heir would get it again. */
+  async settleAcks(): Promise<void> {
+    await this.#acks?.settle();
+  }
 }
+
+export type { AttachedSession };
+
+export const createAttachedSession = (ports: AttachedSessionPorts, options: AttachedSessionOptions) =>
+  new AttachedSession(ports, options);

@@ -9,112 +9,128 @@ import type { SessionId } from '../protocol/ids.js';
 /** Most commands looked at; those beyond are found when others are done. */
 const MAX_OWNED = 2_000;
 
-export type OwnedWatch = ReturnType<typeof createOwnedWatch>;
-
-export function createOwnedWatch(options: {
+export interface OwnedPorts {
   readonly sessions: Pick<SessionDirectory, 'owned'>;
   readonly log: Log;
+}
+
+/** The session whose commands they are. */
+export interface OwnedHost {
   readonly sessionId: SessionId;
-  /** Called before a reading: what is returned is handed to `apply`. */
-  before(): readonly string[];
+  /** Called before a reading: what is returned is handed to `ownsNow`. */
+  followed(): readonly string[];
   /** @param gone of those before, what is no longer owned */
-  apply(owned: readonly OwnedCommand[], gone: readonly string[]): void;
-}) {
-  const { sessions, log, sessionId, before, apply } = options;
-  let state: 'idle' | 'watching' | 'stopped' = 'idle';
-  let rev = 0;
+  ownsNow(owned: readonly OwnedCommand[], gone: readonly string[]): void;
+}
+
+class OwnedWatch {
+  readonly #ports: OwnedPorts;
+  readonly #host: OwnedHost;
+  #state: 'idle' | 'watching' | 'stopped' = 'idle';
+  #rev = 0;
   /** Highest rev heard of since the last reading was asked for. */
-  let heardRev = 0;
-  let wanted = false;
-  let reading = false;
+  #heardRev = 0;
+  #wanted = false;
+  #reading = false;
   /** Requests of the session itself that are changing what it owns; they are answered before what they cause. */
-  let changing = 0;
+  #changing = 0;
   /** Revs that own submits made, whose answers came out of order. */
-  const ownRevs = new Set<number>();
+  #ownRevs: Set<number> | undefined;
 
-  const isBehind = () => heardRev > rev || wanted;
-
-  function look(): void {
-    if (state === 'watching' && changing === 0 && !reading && isBehind()) void read();
+  constructor(ports: OwnedPorts, host: OwnedHost) {
+    this.#ports = ports;
+    this.#host = host;
   }
 
-  async function read(): Promise<void> {
-    reading = true;
+  rev(): number {
+    return this.#rev;
+  }
+
+  isBehind(): boolean {
+    return this.#heardRev > this.#rev || this.#wanted;
+  }
+
+  look(): void {
+    if (this.#state === 'watching' && this.#changing === 0 && !this.#reading && this.isBehind()) void this.#read();
+  }
+
+  async #read(): Promise<void> {
+    const { sessionId } = this.#host;
+    this.#reading = true;
     try {
       do {
-        const known = before();
-        const revBefore = rev;
+        const known = this.#host.followed();
+        const revBefore = this.#rev;
         // What was heard before this reading is in it, unless Redis went back; waiting for more would never end.
-        heardRev = 0;
-        wanted = false;
-        ownRevs.clear();
-        const owned = await sessions.owned(sessionId, MAX_OWNED);
-        if ((state as string) === 'stopped') return;
-        rev = rev === revBefore ? owned.rev : Math.max(rev, owned.rev);
+        this.#heardRev = 0;
+        this.#wanted = false;
+        this.#ownRevs = undefined;
+        const owned = await this.#ports.sessions.owned(sessionId, MAX_OWNED);
+        if (this.#state === 'stopped') return;
+        this.#rev = this.#rev === revBefore ? owned.rev : Math.max(this.#rev, owned.rev);
         const present = new Set(owned.commands.map(({ snapshot }) => snapshot.commandId));
-        apply(owned.commands, owned.more ? [] : known.filter((id) => !present.has(id)));
-      } while (isBehind() && changing === 0);
+        this.#host.ownsNow(owned.commands, owned.more ? [] : known.filter((id) => !present.has(id)));
+      } while (this.isBehind() && this.#changing === 0);
     } catch (error) {
       // The next sweep looks again.
-      wanted = true;
-      log.debug({ sessionId, fault: messageOf(error) }, 'could not read what a session owns');
+      this.#wanted = true;
+      this.#ports.log.debug({ sessionId, fault: messageOf(error) }, 'could not read what a session owns');
     } finally {
-      reading = false;
+      this.#reading = false;
     }
   }
 
-  return {
-    rev: () => rev,
-    isBehind,
+  /** What was read with this rev is known. */
+  start(knownRev: number): void {
+    this.#rev = knownRev;
+  }
 
-    /** What was read with this rev is known. */
-    start(knownRev: number): void {
-      rev = knownRev;
-    },
+  /** From now on readings are made; those asked for before are made at once. */
+  watch(): void {
+    if (this.#state === 'idle') this.#state = 'watching';
+    this.look();
+  }
 
-    /** From now on readings are made; those asked for before are made at once. */
-    watch(): void {
-      if (state === 'idle') state = 'watching';
-      look();
-    },
+  heard(heard: number): void {
+    this.#heardRev = Math.max(this.#heardRev, heard);
+    this.look();
+  }
 
-    heard(heard: number): void {
-      heardRev = Math.max(heardRev, heard);
-      look();
-    },
+  /** The sweep found this rev. A lower one means that Redis went back to older data. */
+  compare(found: number): void {
+    if (found < this.#rev) this.#wanted = true;
+    this.#heardRev = Math.max(this.#heardRev, found);
+    this.look();
+  }
 
-    /** The sweep found this rev. A lower one means that Redis went back to older data. */
-    compare(found: number): void {
-      if (found < rev) wanted = true;
-      heardRev = Math.max(heardRev, found);
-      look();
-    },
+  want(): void {
+    this.#wanted = true;
+    this.look();
+  }
 
-    want(): void {
-      wanted = true;
-      look();
-    },
+  beginChange(): void {
+    this.#changing += 1;
+  }
 
-    beginChange(): void {
-      changing += 1;
-    },
+  /** A submit of its own made this rev. */
+  madeRev(made: number): void {
+    if (made <= this.#rev) return;
+    this.#ownRevs ??= new Set();
+    this.#ownRevs.add(made);
+    while (this.#ownRevs.delete(this.#rev + 1)) this.#rev += 1;
+    if (this.#ownRevs.size === 0) this.#ownRevs = undefined;
+    this.#heardRev = Math.max(this.#heardRev, made);
+  }
 
-    /** A submit of its own made this rev. */
-    madeRev(made: number): void {
-      if (made <= rev) return;
-      ownRevs.add(made);
-      while (ownRevs.delete(rev + 1)) rev += 1;
-      heardRev = Math.max(heardRev, made);
-    },
+  endChange(): void {
+    this.#changing -= 1;
+  }
 
-    endChange(): void {
-      changing -= 1;
-    },
-
-    look,
-
-    stop(): void {
-      state = 'stopped';
-    },
-  };
+  stop(): void {
+    this.#state = 'stopped';
+  }
 }
+
+export type { OwnedWatch };
+
+export const createOwnedWatch = (ports: OwnedPorts, host: OwnedHost) => new OwnedWatch(ports, host);

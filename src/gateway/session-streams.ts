@@ -29,75 +29,125 @@ const REPAIR_LEAST_MS = 5_000;
 
 export type PullOutcome = 'more' | 'idle' | 'failed' | 'not_owner';
 
-export interface SessionStreamsOptions {
+export interface StreamsPorts {
   readonly commands: Pick<CommandStore, 'readLog'>;
   readonly gapNotes?: GapNotes | undefined;
   readonly log: Log;
   readonly meter: Meter;
+  now(): number;
+}
+
+/** The session whose streams they are. */
+export interface StreamsHost {
   readonly sessionId: SessionId;
   readonly attachmentId: AttachmentId;
-  /** How long a log that went back may take to be repaired (L2). */
-  readonly leaseMs: number;
-  /** Look into each entry that is read; see careful. */
-  readonly careful: boolean;
-  now(): number;
   send(texts: string, address: Address): void;
   /** Whether entries may be sent now. */
-  mayPull(): boolean;
+  maySend(): boolean;
   /** There is something to pull; `pull` is called when it is this session's turn. */
   wantPull(): void;
 }
 
-export type SessionStreams = ReturnType<typeof createSessionStreams>;
+export interface SessionStreamsOptions {
+  /** How long a log that went back may take to be repaired (L2). */
+  readonly leaseMs: number;
+  /** Look into each entry that is read; see careful. */
+  readonly careful: boolean;
+}
 
-export function createSessionStreams(options: SessionStreamsOptions) {
-  const { commands, gapNotes, log, meter, sessionId, attachmentId, leaseMs, now, send, mayPull, wantPull } = options;
-  const address: Address = { type: 'owner', sessionId, attachmentId };
-  const reader: Reader = { type: 'owner', sessionId, attachmentId, careful: options.careful };
-  const streams = new Map<CommandId, StreamState>();
-  /** Streams that wait for a page, in turn. */
-  const wanting = new Set<CommandId>();
-  /** Up to where commands that moved away were sent; in order of leaving. */
-  const left = new Map<CommandId, Pick<StreamState, 'sentSeq' | 'createdAt'>>();
-  /** Seen to have ended: if their records go, that is their retention. */
-  const endedOnes = new Set<CommandId>();
-  /** When a log was first seen behind what was sent, or gone. */
-  const behindSinceMs = new Map<CommandId, number>();
-  /** Acknowledged seqs as far as they are known here, from where each stream began. */
-  const acked = new Map<CommandId, number>();
+/** What is known here of one command. */
+interface Followed {
+  stream: StreamState;
+  /** Acknowledged as far as it is known here, from where the stream began. */
+  ackedSeq: number | undefined;
+  /** Seen to have ended: if its record goes, that is its retention. */
+  ended: boolean;
+  /** When its log was first seen behind what was sent, or gone. */
+  behindSinceMs: number | undefined;
   /** A sweep found the log ahead: whether a message of it is still on its way shows while the page is read. */
-  const suspected = new Set<CommandId>();
-  const repairMs = Math.max(leaseMs, REPAIR_LEAST_MS);
-  let stopped = false;
+  suspected: boolean;
+}
 
-  function put(id: CommandId, stream: StreamState): void {
-    const before = streams.get(id)?.mode;
-    if (before === undefined) acked.set(id, stream.sentSeq);
-    else if (stream.mode === 'done' && before !== 'done')
-      log.info({ sessionId, commandId: id, seq: stream.sentSeq }, 'the end of a command was sent to its owner');
-    streams.set(id, stream);
+const follow = (stream: StreamState, ackedSeq?: number): Followed => {
+  return { stream, ackedSeq, ended: false, behindSinceMs: undefined, suspected: false };
+};
+
+/** One for each tab, most of which follow nothing: what holds commands is made with the first of them. */
+class SessionStreams {
+  readonly address: Address;
+  readonly #ports: StreamsPorts;
+  readonly #host: StreamsHost;
+  readonly #repairMs: number;
+  readonly #careful: boolean;
+  #followed: Map<CommandId, Followed> | undefined;
+  /** Streams that wait for a page, in turn. */
+  #wanting: Set<CommandId> | undefined;
+  /** Up to where commands that moved away were sent; in order of leaving. */
+  #left: Map<CommandId, Pick<StreamState, 'sentSeq' | 'createdAt'>> | undefined;
+  #stopped = false;
+
+  constructor(ports: StreamsPorts, host: StreamsHost, { leaseMs, careful }: SessionStreamsOptions) {
+    this.#ports = ports;
+    this.#host = host;
+    this.#repairMs = Math.max(leaseMs, REPAIR_LEAST_MS);
+    this.#careful = careful;
+    this.address = { type: 'owner', sessionId: host.sessionId, attachmentId: host.attachmentId };
+  }
+
+  get(id: CommandId): StreamState | undefined {
+    return this.#followed?.get(id)?.stream;
+  }
+
+  has(id: CommandId): boolean {
+    return this.#followed?.has(id) === true;
+  }
+
+  put(id: CommandId, stream: StreamState): void {
+    const followed = this.#followed?.get(id);
+    if (followed === undefined) this.#begin(id, follow(stream, stream.sentSeq));
+    else {
+      if (stream.mode === 'done' && followed.stream.mode !== 'done') this.#logEnd(id, stream);
+      followed.stream = stream;
+    }
     if (stream.mode !== 'pulling') return;
-    wanting.add(id);
-    wantPull();
+    this.#want(id);
+    this.#host.wantPull();
   }
 
-  function drop(id: CommandId): void {
-    const stream = streams.get(id);
-    if (stream !== undefined && stream.sentSeq > 0) noteLeft(id, stream);
-    endedOnes.delete(id);
-    streams.delete(id);
-    wanting.delete(id);
-    behindSinceMs.delete(id);
-    acked.delete(id);
-    suspected.delete(id);
+  #begin(id: CommandId, followed: Followed): void {
+    this.#followed ??= new Map();
+    this.#followed.set(id, followed);
   }
 
-  function noteGap(id: CommandId, gap: MadeGap): void {
-    meter.count('homing_gaps_total', { reason: gap.reason });
-    gapNotes?.gap(id, gap);
+  #want(id: CommandId): void {
+    this.#wanting ??= new Set();
+    this.#wanting.add(id);
   }
 
-  function noteLeft(id: CommandId, { sentSeq, createdAt }: StreamState): void {
+  #wantsMore(): boolean {
+    return this.#wanting !== undefined && this.#wanting.size > 0;
+  }
+
+  #logEnd(commandId: CommandId, { sentSeq: seq }: StreamState): void {
+    const { sessionId } = this.#host;
+    this.#ports.log.info({ sessionId, commandId, seq }, 'the end of a command was sent to its owner');
+  }
+
+  drop(id: CommandId): void {
+    const stream = this.get(id);
+    if (stream !== undefined && stream.sentSeq > 0) this.#noteLeft(id, stream);
+    this.#followed?.delete(id);
+    this.#wanting?.delete(id);
+  }
+
+  #noteGap(id: CommandId, gap: MadeGap): void {
+    this.#ports.meter.count('homing_gaps_total', { reason: gap.reason });
+    this.#ports.gapNotes?.gap(id, gap);
+  }
+
+  #noteLeft(id: CommandId, { sentSeq, createdAt }: StreamState): void {
+    this.#left ??= new Map();
+    const left = this.#left;
     left.delete(id);
     left.set(id, { sentSeq, createdAt });
     const [oldest] = left.keys();
@@ -105,212 +155,224 @@ export function createSessionStreams(options: SessionStreamsOptions) {
   }
 
   /** One page for the command whose turn it is (DE4). Never rejects. */
-  async function pull(): Promise<PullOutcome> {
-    const [id] = wanting;
-    if (stopped || id === undefined || !mayPull()) return 'idle';
-    wanting.delete(id);
-    const stream = streams.get(id);
-    if (stream?.mode !== 'pulling') return wanting.size > 0 ? 'more' : 'idle';
-    streams.set(id, beginPull(stream));
+  async pull(): Promise<PullOutcome> {
+    const [id] = this.#wanting ?? [];
+    if (this.#stopped || id === undefined || !this.#host.maySend()) return 'idle';
+    this.#wanting?.delete(id);
+    const followed = this.#followed?.get(id);
+    if (followed?.stream.mode !== 'pulling') return this.#wantsMore() ? 'more' : 'idle';
+    const before = followed.stream;
+    followed.stream = beginPull(before);
     try {
-      const outcome = await pullOf(id, stream);
+      const outcome = await this.#pullOf(id, before);
       if (outcome !== 'more') return outcome;
     } catch (error) {
-      log.debug({ sessionId, commandId: id, fault: messageOf(error) }, 'could not read a page');
-      if (streams.has(id)) wanting.add(id);
+      const { sessionId } = this.#host;
+      this.#ports.log.debug({ sessionId, commandId: id, fault: messageOf(error) }, 'could not read a page');
+      if (this.has(id)) this.#want(id);
       return 'failed';
     }
-    return wanting.size > 0 ? 'more' : 'idle';
+    return this.#wantsMore() ? 'more' : 'idle';
   }
 
-  async function pullOf(id: CommandId, before: StreamState): Promise<PullOutcome> {
+  async #pullOf(id: CommandId, before: StreamState): Promise<PullOutcome> {
+    const { commands, meter, now } = this.#ports;
+    const { sessionId, attachmentId } = this.#host;
+    const reader: Reader = { type: 'owner', sessionId, attachmentId, careful: this.#careful };
     const page = await commands.readLog(id, reader, before.sentSeq, PAGE_BYTES);
-    const stream = streams.get(id);
-    if (stopped || stream === undefined) return 'more';
+    const followed = this.#followed?.get(id);
+    if (this.#stopped || followed === undefined) return 'more';
+    const { stream } = followed;
     switch (page.type) {
       case 'unknown': {
-        const over = endedOnes.has(id);
+        const over = followed.ended;
         // Lost by Redis: its worker gives it back, or nobody does.
-        if (waitsForRepair(id, over)) {
-          wanting.add(id);
+        if (this.#waitsForRepair(followed, over)) {
+          this.#want(id);
           return 'failed';
         }
         const knownHead = Math.max(stream.knownHead, before.knownHead);
         const texts = tellGone(id, { ...stream, knownHead }, over ? 'expired' : 'redis_lost', now());
-        send(texts.join('\n'), address);
+        this.#host.send(texts.join('\n'), this.address);
         if (!over) meter.count('homing_commands_vanished_total');
         if (knownHead > stream.sentSeq) meter.count('homing_gaps_total', { reason: over ? 'expired' : 'redis_lost' });
-        drop(id);
+        this.drop(id);
         return 'more';
       }
       case 'not_owner':
         meter.count('homing_stale_dropped_total', { where: 'read' });
-        drop(id);
+        this.drop(id);
         return 'not_owner';
       case 'page': {
-        if (page.ended) endedOnes.add(id);
+        if (page.ended) followed.ended = true;
         const plan = planPage(id, stream, page, now());
         if (plan.type === 'send') {
-          behindSinceMs.delete(id);
+          followed.behindSinceMs = undefined;
           // Nothing of it was heard since the reading began: its message was lost (DE7).
-          const lost = suspected.delete(id) && plan.texts.length > 0 && stream.knownHead <= stream.sentSeq;
+          const lost = followed.suspected && plan.texts.length > 0 && stream.knownHead <= stream.sentSeq;
+          followed.suspected = false;
           if (lost) meter.count('homing_lost_publishes_total');
-          for (const gap of plan.gaps) noteGap(id, gap);
-          if (plan.texts.length > 0) send(plan.texts.join('\n'), address);
-          put(id, plan.state);
+          for (const gap of plan.gaps) this.#noteGap(id, gap);
+          if (plan.texts.length > 0) this.#host.send(plan.texts.join('\n'), this.address);
+          this.put(id, plan.state);
           return 'more';
         }
-        if (waitsForRepair(id, plan.ended)) {
-          wanting.add(id);
+        if (this.#waitsForRepair(followed, plan.ended)) {
+          this.#want(id);
           return 'failed';
         }
         const lost = tellLost(id, stream, plan, now());
-        send(lost.text, address);
-        noteGap(id, { fromSeq: plan.headSeq + 1, toSeq: stream.sentSeq, reason: 'redis_lost' });
-        put(id, lost.state);
+        this.#host.send(lost.text, this.address);
+        this.#noteGap(id, { fromSeq: plan.headSeq + 1, toSeq: stream.sentSeq, reason: 'redis_lost' });
+        this.put(id, lost.state);
         return 'more';
       }
     }
   }
 
-  function waitsForRepair(id: CommandId, ended: boolean): boolean {
-    const since = behindSinceMs.get(id);
-    if (since === undefined && !ended) behindSinceMs.set(id, performance.now());
-    const waits = !ended && (since === undefined || performance.now() - since < repairMs);
-    if (!waits) behindSinceMs.delete(id);
+  #waitsForRepair(followed: Followed, ended: boolean): boolean {
+    const { behindSinceMs: since } = followed;
+    if (since === undefined && !ended) followed.behindSinceMs = performance.now();
+    const waits = !ended && (since === undefined || performance.now() - since < this.#repairMs);
+    if (!waits) followed.behindSinceMs = undefined;
     return waits;
   }
 
-  return {
-    address,
-    put,
-    drop,
-    pull,
-    get: (id: CommandId) => streams.get(id),
+  /** A command that came to the session. */
+  begin({ commandId, createdAt }: Pick<CommandSnapshot, 'commandId' | 'createdAt'>, stream: StreamState): void {
+    this.put(commandId as CommandId, { ...stream, createdAt });
+  }
 
-    /** A command that came to the session. */
-    begin({ commandId, createdAt }: Pick<CommandSnapshot, 'commandId' | 'createdAt'>, stream: StreamState): void {
-      put(commandId as CommandId, { ...stream, createdAt });
-    },
+  /** When the command of a stream was made: by that, two that had its id are told apart. */
+  note(id: CommandId, createdAt: number): void {
+    const followed = this.#followed?.get(id);
+    if (followed !== undefined) followed.stream = { ...followed.stream, createdAt };
+  }
 
-    /** When the command of a stream was made: by that, two that had its id are told apart. */
-    note(id: CommandId, createdAt: number): void {
-      const stream = streams.get(id);
-      if (stream !== undefined) streams.set(id, { ...stream, createdAt });
-    },
-    has: (id: CommandId) => streams.has(id),
-    /**
-     * Up to where a command that is not here now was sent over this connection; 0 for one that never was, such as one
-     * made at another time than the command that had its id before (CO1).
-     */
-    leftAt(id: CommandId, createdAt?: number): number {
-      const before = left.get(id);
-      if (before === undefined) return 0;
-      const other = createdAt !== undefined && before.createdAt !== undefined && createdAt !== before.createdAt;
-      return other ? 0 : before.sentSeq;
-    },
+  /**
+   * Up to where a command that is not here now was sent over this connection; 0 for one that never was, such as one
+   * made at another time than the command that had its id before (CO1).
+   */
+  leftAt(id: CommandId, createdAt?: number): number {
+    const before = this.#left?.get(id);
+    if (before === undefined) return 0;
+    const other = createdAt !== undefined && before.createdAt !== undefined && createdAt !== before.createdAt;
+    return other ? 0 : before.sentSeq;
+  }
 
-    /** Those that may send: their command may move away without this connection's doing. */
-    released: (): CommandId[] => [...streams].filter(([, stream]) => stream.mode !== 'held').map(([id]) => id),
+  #idsWhere(fits: (mode: StreamState['mode']) => boolean): CommandId[] {
+    if (this.#followed === undefined) return [];
+    return [...this.#followed].filter(([, { stream }]) => fits(stream.mode)).map(([id]) => id);
+  }
 
-    /** Those whose end was not sent yet. */
-    outstanding: (): CommandId[] =>
-      [...streams].filter(([, { mode }]) => mode === 'live' || mode === 'pulling').map(([id]) => id),
+  /** Those that may send: their command may move away without this connection's doing. */
+  released(): CommandId[] {
+    return this.#idsWhere((mode) => mode !== 'held');
+  }
 
-    /** A command whose entries may come before the answer that tells of it. @param afterSeq what the client has of it */
-    expect(id: CommandId, afterSeq: number): void {
-      if (!streams.has(id)) streams.set(id, holdStream(afterSeq, 0));
-    },
+  /** Those whose end was not sent yet. */
+  outstanding(): CommandId[] {
+    return this.#idsWhere((mode) => mode === 'live' || mode === 'pulling');
+  }
 
-    /** The id stands for another command than before: its log begins anew. */
-    renew(id: CommandId): void {
-      const stream = streams.get(id);
-      if (stream === undefined || stream.sentSeq === 0) return;
-      drop(id);
-      left.delete(id);
-      // What came meanwhile was taken for something that had been sent.
-      streams.set(id, interruptStream(holdStream(0, 0)));
-    },
+  /** A command whose entries may come before the answer that tells of it. @param afterSeq what the client has of it */
+  expect(id: CommandId, afterSeq: number): void {
+    if (!this.has(id)) this.#begin(id, follow(holdStream(afterSeq, 0)));
+  }
 
-    release(id: CommandId): void {
-      const stream = streams.get(id);
-      if (stream?.mode === 'held') put(id, releaseStream(stream));
-    },
+  /** The id stands for another command than before: its log begins anew. */
+  renew(id: CommandId): void {
+    const stream = this.get(id);
+    if (stream === undefined || stream.sentSeq === 0) return;
+    this.drop(id);
+    this.#left?.delete(id);
+    // What came meanwhile was taken for something that had been sent.
+    this.#begin(id, follow(interruptStream(holdStream(0, 0))));
+  }
 
-    releaseAll(): void {
-      for (const [id, stream] of streams) {
-        if (stream.mode !== 'held') continue;
-        put(id, releaseStream(stream));
-        if (streams.get(id)?.mode === 'pulling') meter.count('homing_catch_ups_total', { cause: 'resumed' });
-      }
-    },
+  release(id: CommandId): void {
+    const stream = this.get(id);
+    if (stream?.mode === 'held') this.put(id, releaseStream(stream));
+  }
 
-    /** Messages may have been lost. */
-    interruptAll(cause: string): void {
-      for (const [id, stream] of streams) {
-        if (stream.mode === 'live') meter.count('homing_catch_ups_total', { cause });
-        put(id, interruptStream(stream));
-      }
-    },
+  releaseAll(): void {
+    for (const [id, { stream }] of this.#followed ?? []) {
+      if (stream.mode !== 'held') continue;
+      this.put(id, releaseStream(stream));
+      if (this.get(id)?.mode === 'pulling') this.#ports.meter.count('homing_catch_ups_total', { cause: 'resumed' });
+    }
+  }
 
-    /** Compares one stream with what a sweep found (DE7). @param sentBefore what was sent when it began to look */
-    compare(id: CommandId, head: SessionCheck['heads'][number], sentBefore: number): void {
-      const stream = streams.get(id);
-      if (stream === undefined) return;
-      if (head?.ended === true) endedOnes.add(id);
-      // Gone or another's: the log says which, and what to tell.
-      // Behind what was sent already: Redis went back, and the reading waits for the repair (L2).
-      if (head?.owned !== true || head.head < sentBefore) {
-        if (stream.mode === 'live') meter.count('homing_catch_ups_total', { cause: 'gone' });
-        put(id, interruptStream(stream));
-        return;
-      }
-      const compared = compareHead(stream, head.head, head.ended);
-      if (compared.mode === 'pulling' && stream.mode === 'live') {
-        suspected.add(id);
-        meter.count('homing_catch_ups_total', { cause: 'sweep' });
-      }
-      put(id, compared);
-    },
+  /** Messages may have been lost. */
+  interruptAll(cause: string): void {
+    for (const [id, { stream }] of this.#followed ?? []) {
+      if (stream.mode === 'live') this.#ports.meter.count('homing_catch_ups_total', { cause });
+      this.put(id, interruptStream(stream));
+    }
+  }
 
-    /** Everything of the command was consumed: nothing more is expected of it. */
-    acknowledged(id: CommandId, seq: number): void {
-      const stream = streams.get(id);
-      if (stream?.mode === 'done' && seq >= stream.sentSeq) drop(id);
-      else if (stream !== undefined && seq > (acked.get(id) ?? 0)) acked.set(id, seq);
-    },
+  /** Compares one stream with what a sweep found (DE7). @param sentBefore what was sent when it began to look */
+  compare(id: CommandId, head: SessionCheck['heads'][number], sentBefore: number): void {
+    const followed = this.#followed?.get(id);
+    if (followed === undefined) return;
+    const { stream } = followed;
+    if (head?.ended === true) followed.ended = true;
+    // Gone or another's: the log says which, and what to tell.
+    // Behind what was sent already: Redis went back, and the reading waits for the repair (L2).
+    if (head?.owned !== true || head.head < sentBefore) {
+      if (stream.mode === 'live') this.#ports.meter.count('homing_catch_ups_total', { cause: 'gone' });
+      this.put(id, interruptStream(stream));
+      return;
+    }
+    const compared = compareHead(stream, head.head, head.ended);
+    if (compared.mode === 'pulling' && stream.mode === 'live') {
+      followed.suspected = true;
+      this.#ports.meter.count('homing_catch_ups_total', { cause: 'sweep' });
+    }
+    this.put(id, compared);
+  }
 
-    /** Asks again for pages that had to wait. */
-    wake(): void {
-      if (wanting.size > 0) wantPull();
-    },
+  /** Everything of the command was consumed: nothing more is expected of it. */
+  acknowledged(id: CommandId, seq: number): void {
+    const followed = this.#followed?.get(id);
+    if (followed === undefined) return;
+    const { stream, ackedSeq = 0 } = followed;
+    if (stream.mode === 'done' && seq >= stream.sentSeq) this.drop(id);
+    else if (seq > ackedSeq) followed.ackedSeq = seq;
+  }
 
-    /** Highest seq of each running command, for `session.heartbeat`. */
-    heads(): Record<string, number> {
-      const heads: Record<string, number> = {};
-      for (const [id, stream] of streams) {
-        const head = Math.max(stream.sentSeq, stream.knownHead);
-        if (stream.mode !== 'done' && head > 0) heads[id] = head;
-      }
-      return heads;
-    },
+  /** Asks again for pages that had to wait. */
+  wake(): void {
+    if (this.#wantsMore()) this.#host.wantPull();
+  }
 
-    /** Entries sent and not acknowledged, of all its commands. */
-    unacknowledged(): number {
-      let count = 0;
-      for (const [id, { sentSeq }] of streams) count += Math.max(0, sentSeq - (acked.get(id) ?? sentSeq));
-      return count;
-    },
+  /** Highest seq of each running command, for `session.heartbeat`. */
+  heads(): Record<string, number> {
+    const heads: Record<string, number> = {};
+    for (const [id, { stream }] of this.#followed ?? []) {
+      const head = Math.max(stream.sentSeq, stream.knownHead);
+      if (stream.mode !== 'done' && head > 0) heads[id] = head;
+    }
+    return heads;
+  }
 
-    stop(): void {
-      stopped = true;
-      wanting.clear();
-      streams.clear();
-      behindSinceMs.clear();
-      left.clear();
-      endedOnes.clear();
-      acked.clear();
-      suspected.clear();
-    },
-  };
+  /** Entries sent and not acknowledged, of all its commands. */
+  unacknowledged(): number {
+    let count = 0;
+    for (const { stream, ackedSeq } of this.#followed?.values() ?? [])
+      count += Math.max(0, stream.sentSeq - (ackedSeq ?? stream.sentSeq));
+    return count;
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#followed = undefined;
+    this.#wanting = undefined;
+    this.#left = undefined;
+  }
 }
+
+export type { SessionStreams };
+
+export const createSessionStreams = (ports: StreamsPorts, host: StreamsHost, options: SessionStreamsOptions) =>
+  new SessionStreams(ports, host, options);

@@ -12,10 +12,10 @@ import type { AttachedSession } from './attached-session.js';
 /** A session on its connection here. */
 export interface Holding {
   readonly session: AttachedSession;
-  /** Whether the peer answers a WebSocket ping in time (SE4). */
-  answersPing(timeoutMs: number): Promise<boolean>;
-  /** Another connection of this node attached the session. */
-  replaced(): void;
+  readonly connection: {
+    /** Whether the peer answers a WebSocket ping in time (SE4). */
+    answersPing(timeoutMs: number): Promise<boolean>;
+  };
 }
 
 export interface SessionTable {
@@ -130,7 +130,7 @@ export function createSessionTable(ports: SessionTablePorts): SessionTable {
     async prepare(holding) {
       enter(holding);
       const { session } = holding;
-      const subscription = await bus.subscribeSession(session.sessionId, session.onMessage);
+      const subscription = await bus.subscribeSession(session.sessionId, (message) => session.onMessage(message));
       if (present.has(holding)) present.set(holding, subscription);
       else await subscription.close();
       await presence.noteNodeSession(nodeId, session.sessionId);
@@ -142,7 +142,7 @@ export function createSessionTable(ports: SessionTablePorts): SessionTable {
       turns[turnOf(holding)]?.add(holding);
       if (before !== undefined && before !== holding) {
         turns[turnOf(before)]?.delete(before);
-        before.replaced();
+        before.session.superseded();
       }
       measure();
     },

@@ -113,7 +113,7 @@ export const adoptCommand: Handler<'command.adopt'> = async (node, { claims, ses
     await adopt(commands, id, session);
     const { record: adopted } = await findCommand(commands, claims, params.commandId);
     const result = await show(node.ports, adopted.tenant, adopted.snapshot);
-    return { result, afterwards: session.endChange };
+    return { result, afterwards: () => session.endChange() };
   } catch (error) {
     session.endChange();
     throw error;

@@ -42,7 +42,7 @@ function holdingFor(node: Node, caller: Caller, place: Place, sessionId: Session
     delivery: caller.delivery,
     leaseMs,
   });
-  return { session, answersPing: caller.answersPing, replaced: () => session.superseded() };
+  return { session, connection: caller };
 }
 
 /** Runs the steps; whatever fails on the way, the half-made session is left in good order. */
@@ -151,7 +151,7 @@ export const openSession: SessionlessHandler<'session.open'> = async (node, call
   caller.setClaims(claims);
   if (params.batch) caller.useBatches();
   const identity = identityOf(node, generation, resumeToken, params.pageNonce);
-  holding.session.begin({ ...owned, fresh: true, identity }, new Map());
+  holding.session.begin({ ...owned, fresh: true, identity });
   const commands = owned.commands.map(({ snapshot }) => snapshot);
   return answerFor(node, caller, holding, { kind: 'open', resumeToken, generation, more: owned.more, commands });
 };
