@@ -250,6 +250,23 @@ export async function openTab(node, token, { conversation = 'bench', batch = tru
   };
 }
 
+/** @returns runs a command in a tab, and resolves when its end was seen */
+export function createRunner(tab) {
+  const waiting = new Map();
+  const early = new Set();
+  tab.on((method, { commandId }) => {
+    if (method !== 'command.ended') return;
+    if (waiting.has(commandId)) waiting.get(commandId)();
+    else early.add(commandId);
+  });
+  return async (spec) => {
+    const { commandId } = await tab.rpc('command.run', spec);
+    if (early.delete(commandId)) return;
+    await new Promise((resolve) => waiting.set(commandId, resolve));
+    waiting.delete(commandId);
+  };
+}
+
 /**
  * A program of a tab that is started once and told by lines on its stdin what to do.
  * @returns `tell(line)`, and `failed`, which rejects when the program ends
@@ -348,10 +365,16 @@ const LOOK_MS = 200;
 const CALM_SHARE = 0.25;
 const CALM_WITHIN_MS = 15_000;
 
-/** Waits until the processes of a scope have nothing left to do, their children included: Redis writes its log anew in one. */
-export async function untilCalm(scope) {
+/** Waits until the processes of scopes have nothing left to do, their children included: Redis writes its log anew in one. */
+export async function untilCalm(...scopes) {
   const giveUpAtMs = performance.now() + CALM_WITHIN_MS;
-  const used = () => new Map(scope.children.filter(isAlive).flatMap(({ pid }) => withChildren(pid)));
+  const used = () =>
+    new Map(
+      scopes
+        .flatMap(({ children }) => children)
+        .filter(isAlive)
+        .flatMap(({ pid }) => withChildren(pid)),
+    );
   for (let before = used(); performance.now() < giveUpAtMs; ) {
     await pause(LOOK_MS);
     const after = used();

@@ -8,9 +8,9 @@ import {
   alternate,
   askRedis,
   cpuMs,
-  createScope,
   many,
   median,
+  ONCE,
   openTab,
   quantile,
   range,
@@ -61,68 +61,58 @@ async function timed(times, ask) {
   return { p50: median(tookMs), p99: quantile(tookMs, 0.99) };
 }
 
-async function ours(count) {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    const asking = askRedis(scope, redis.url);
-    const homing = await startHoming(scope, { redis, nodes: 1 });
-    const token = await homing.token();
-    // All in one conversation, which is the harder case for a list.
-    const tabs = await many(TABS, TABS, () => openTab(homing.nodes[0], token, {}));
-    for (const tab of tabs) scope.defer(() => tab.close());
-    const bytesBefore = await asking.usedBytes();
-    const pids = [homing.nodes[0].pid, redis.pid];
-    const tenths = await inTenths(count, pids, (n) => tabs[n % TABS].rpc('command.run', { argv: ['echo', String(n)] }));
-    const bytes = ((await asking.usedBytes()) - bytesBefore) / (count + WARM);
-    const list = (params) =>
-      timed(PAGES, (cursor) => tabs[0].rpc('command.list', { ...params, ...(cursor && { cursor }) }));
-    return {
-      tenths,
-      perSecond: median(tenths.map(({ perSecond }) => perSecond)),
-      bytes,
-      page: await list({ limit: 100 }),
-      queued: await list({ limit: 100, state: 'queued' }),
-      // Nothing of this kind is there, so each answer looks as far as one may.
-      running: await list({ limit: 100, state: 'running' }),
-    };
-  } finally {
-    await scope.close();
-  }
-}
+const ours = (count) => async (scope) => {
+  const redis = await startRedis(scope);
+  const asking = askRedis(scope, redis.url);
+  const homing = await startHoming(scope, { redis, nodes: 1 });
+  const token = await homing.token();
+  // All in one conversation, which is the harder case for a list.
+  const tabs = await many(TABS, TABS, () => openTab(homing.nodes[0], token, {}));
+  for (const tab of tabs) scope.defer(() => tab.close());
+  const bytesBefore = await asking.usedBytes();
+  const pids = [homing.nodes[0].pid, redis.pid];
+  const tenths = await inTenths(count, pids, (n) => tabs[n % TABS].rpc('command.run', { argv: ['echo', String(n)] }));
+  const bytes = ((await asking.usedBytes()) - bytesBefore) / (count + WARM);
+  const list = (params) =>
+    timed(PAGES, (cursor) => tabs[0].rpc('command.list', { ...params, ...(cursor && { cursor }) }));
+  return {
+    tenths,
+    perSecond: median(tenths.map(({ perSecond }) => perSecond)),
+    bytes,
+    page: await list({ limit: 100 }),
+    queued: await list({ limit: 100, state: 'queued' }),
+    // Nothing of this kind is there, so each answer looks as far as one may.
+    running: await list({ limit: 100, state: 'running' }),
+  };
+};
 
-async function bareQueue(count) {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    const asking = askRedis(scope, redis.url);
-    const connection = new Redis(redis.url);
-    const queue = new Queue('bare', { connection });
-    scope.defer(async () => {
-      await queue.close();
-      connection.disconnect();
-    });
-    const bytesBefore = await asking.usedBytes();
-    const tenths = await inTenths(count, [process.pid, redis.pid], (n) =>
-      queue.add('bare', { argv: ['echo', String(n)] }, { jobId: `job-${n}`, priority: 50 }),
-    );
-    return {
-      tenths,
-      perSecond: median(tenths.map(({ perSecond }) => perSecond)),
-      bytes: ((await asking.usedBytes()) - bytesBefore) / (count + WARM),
-    };
-  } finally {
-    await scope.close();
-  }
-}
+const bareQueue = (count) => async (scope) => {
+  const redis = await startRedis(scope);
+  const asking = askRedis(scope, redis.url);
+  const connection = new Redis(redis.url);
+  const queue = new Queue('bare', { connection });
+  scope.defer(async () => {
+    await queue.close();
+    connection.disconnect();
+  });
+  const bytesBefore = await asking.usedBytes();
+  const tenths = await inTenths(count, [process.pid, redis.pid], (n) =>
+    queue.add('bare', { argv: ['echo', String(n)] }, { jobId: `job-${n}`, priority: 50 }),
+  );
+  return {
+    tenths,
+    perSecond: median(tenths.map(({ perSecond }) => perSecond)),
+    bytes: ((await asking.usedBytes()) - bytesBefore) / (count + WARM),
+  };
+};
 
 export default {
   id: '12',
   title: 'commands waiting in the queue: submits, memory, pages of the list',
-  pairs: 1,
+  pairs: ONCE,
   async run(pairs, { alone }) {
     const count = alone ? ALONE : IN_TABLE;
-    const figures = await alternate(pairs, { homing: () => ours(count), queue: () => bareQueue(count) });
+    const figures = await alternate(pairs, { homing: ours(count), queue: bareQueue(count) });
     const of = (field) => figures.homing.map((figure) => figure[field]);
     const last = (field) => range(of('tenths').map((tenths) => tenths.at(-1)[field] / tenths[0][field]));
     const flat = last('cpuMs');

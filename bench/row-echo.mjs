@@ -4,13 +4,17 @@ import { once } from 'node:events';
 import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
 import {
-  alternate,
-  createScope,
+  createRunner,
+  inTurns,
+  many,
+  mapped,
   median,
   openTab,
+  PAIRS,
   quantile,
   range,
   ratios,
+  short,
   sized,
   spread,
   startHoming,
@@ -19,94 +23,63 @@ import {
 } from './harness.mjs';
 
 const ARGV = ['/bin/sh', '-c', 'echo hi'];
-const SINGLE = sized(100);
-const PARALLEL = sized(200);
+/** Of one window; what ours needs for it is by far the most of the row's time. */
+const SINGLE = sized(30);
+const AT_ONCE = 8;
+const PARALLEL = sized(48);
 
-async function measure(run) {
-  for (let n = 0; n < 20; n += 1) await run();
-  const times = [];
+/** One after another, then several at once. @param run resolves when a command was seen to end */
+const measured = (run) => async () => {
+  const tookMs = [];
   for (let n = 0; n < SINGLE; n += 1) {
     const startedMs = performance.now();
     await run();
-    times.push(performance.now() - startedMs);
+    tookMs.push(performance.now() - startedMs);
   }
   const startedMs = performance.now();
-  let left = PARALLEL;
-  await Promise.all(
-    Array.from({ length: 8 }, async () => {
-      while (left > 0) {
-        left -= 1;
-        await run();
-      }
-    }),
-  );
-  return {
-    p50: median(times),
-    p99: quantile(times, 0.99),
-    perSecond: PARALLEL / ((performance.now() - startedMs) / 1_000),
-  };
+  await many(PARALLEL, AT_ONCE, run);
+  return { p50: median(tookMs), perSecond: PARALLEL / ((performance.now() - startedMs) / 1_000), tookMs };
+};
+
+async function ours(scope) {
+  const redis = await startRedis(scope);
+  const homing = await startHoming(scope, { redis, nodes: 1, workers: 1 });
+  const tab = await openTab(homing.nodes[0], await homing.token(), { batch: false });
+  scope.defer(() => tab.close());
+  const run = createRunner(tab);
+  return measured(() => run({ argv: ARGV }));
 }
 
-async function ours() {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    const homing = await startHoming(scope, { redis, nodes: 1, workers: 1 });
-    const tab = await openTab(homing.nodes[0], await homing.token(), { batch: false });
-    scope.defer(() => tab.close());
-    const waiting = new Map();
-    const early = new Set();
-    tab.on((method, params) => {
-      if (method !== 'command.ended') return;
-      if (waiting.has(params.commandId)) waiting.get(params.commandId)();
-      else early.add(params.commandId);
-    });
-    return await measure(async () => {
-      const { commandId } = await tab.rpc('command.run', { argv: ARGV });
-      if (early.delete(commandId)) return;
-      await new Promise((resolve) => waiting.set(commandId, resolve));
-      waiting.delete(commandId);
-    });
-  } finally {
-    await scope.close();
-  }
-}
-
-async function bareQueue() {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    await startPart(scope, 'bare-queue.mjs', { REDIS_URL: redis.url });
-    const connection = new Redis(redis.url);
-    const queue = new Queue('bare', { connection });
-    const subscriber = new Redis(redis.url);
-    scope.defer(async () => {
-      await queue.close();
-      connection.disconnect();
-      subscriber.disconnect();
-    });
-    let count = 0;
-    const waiting = new Map();
-    await subscriber.subscribe('bare');
-    subscriber.on('message', (_channel, message) => {
-      const [word, id] = message.split(' ');
-      if (word === 'ended') waiting.get(id)?.();
-    });
-    return await measure(async () => {
-      count += 1;
-      const jobId = `job-${count}`;
-      const ended = new Promise((resolve) => waiting.set(jobId, resolve));
-      await queue.add('bare', { argv: ARGV, channel: 'bare' }, { jobId, removeOnComplete: 1_000 });
-      await ended;
-      waiting.delete(jobId);
-    });
-  } finally {
-    await scope.close();
-  }
+async function bareQueue(scope) {
+  const redis = await startRedis(scope);
+  await startPart(scope, 'bare-queue.mjs', { REDIS_URL: redis.url });
+  const connection = new Redis(redis.url);
+  const queue = new Queue('bare', { connection });
+  const subscriber = new Redis(redis.url);
+  scope.defer(async () => {
+    await queue.close();
+    connection.disconnect();
+    subscriber.disconnect();
+  });
+  let count = 0;
+  const waiting = new Map();
+  await subscriber.subscribe('bare');
+  subscriber.on('message', (_channel, message) => {
+    const [word, id] = message.split(' ');
+    if (word === 'ended') waiting.get(id)?.();
+  });
+  return measured(async () => {
+    count += 1;
+    const jobId = `job-${count}`;
+    const ended = new Promise((resolve) => waiting.set(jobId, resolve));
+    await queue.add('bare', { argv: ARGV, channel: 'bare' }, { jobId, removeOnComplete: 1_000 });
+    await ended;
+    waiting.delete(jobId);
+  });
 }
 
 const bareSpawn = () =>
-  measure(async () => {
+  measured(async () => {
     const child = spawn(ARGV[0], ARGV.slice(1), { stdio: ['ignore', 'pipe', 'pipe'] });
     child.stdout.resume();
     await once(child, 'close');
@@ -115,19 +88,26 @@ const bareSpawn = () =>
 export default {
   id: '5',
   title: 'echo hi, submit to ended: ms one at a time; per second 8 at a time',
-  pairs: 3,
+  pairs: PAIRS,
   async run(pairs) {
-    const figures = await alternate(pairs, { homing: ours, queue: bareQueue, spawn: bareSpawn });
+    const windows = await inTurns(pairs, { homing: ours, queue: bareQueue, spawn: bareSpawn });
+    // The few of one window have no p99: it is that of all windows together.
+    const p99 = mapped(windows, (list) =>
+      quantile(
+        list.flatMap(({ tookMs }) => tookMs),
+        0.99,
+      ),
+    );
+    const figures = mapped(windows, (list) => list.map(({ tookMs: _, ...kept }) => kept));
     const of = (name, field) => figures[name].map((figure) => figure[field]);
     const p50 = ratios(of('homing', 'p50'), of('queue', 'p50'));
-    const p99 = ratios(of('homing', 'p99'), of('queue', 'p99'));
     const toQueue = ratios(of('homing', 'perSecond'), of('queue', 'perSecond'));
     const toSpawn = ratios(of('homing', 'perSecond'), of('spawn', 'perSecond'));
     const verdicts = [
       {
         work: '`echo hi`, submit to `ended`, one at a time, p50',
         goal: '≤ 1.5 × bare queue',
-        measured: `${spread(p50)} ×; ${spread(range(of('homing', 'p50')))} ms; p99 ${spread(range(of('homing', 'p99')))} ms`,
+        measured: `${spread(p50)} ×; ${spread(range(of('homing', 'p50')))} ms; p99 of all ${short(p99.homing)} ms, bare queue ${short(p99.queue)}`,
         reached: p50.median <= 1.5,
       },
       {
@@ -137,6 +117,12 @@ export default {
         reached: toQueue.median >= 0.9 && toSpawn.median >= 0.6,
       },
     ];
-    return { figures, unit: 'ms and per second', ratio: { p50, p99, toQueue, toSpawn }, verdicts };
+    return {
+      figures,
+      unit: 'ms and per second',
+      p99,
+      ratio: { p50, p99: p99.homing / p99.queue, toQueue, toSpawn },
+      verdicts,
+    };
   },
 };

@@ -7,10 +7,12 @@ import { WebSocket } from 'ws';
 import { createKeys } from '../dist/redis/keys.js';
 import {
   cpuMs,
-  createScope,
+  inScope,
+  inTurns,
   many,
+  mapped,
   openTab,
-  pause,
+  PAIRS,
   range,
   ratios,
   short,
@@ -19,11 +21,12 @@ import {
   startHoming,
   startPart,
   startRedis,
+  untilCalm,
 } from './harness.mjs';
 
-/** The whole table makes do with fewer, since a gigabyte has to be written first. */
-const ALONE = sized(1_000);
-const IN_TABLE = sized(250);
+/** The whole table makes do with fewer, which come back as often. */
+const ALONE = sized(250);
+const IN_TABLE = sized(100);
 const ENTRIES = 250;
 const ENTRY_BYTES = 4_000;
 const GOAL = 2;
@@ -50,76 +53,77 @@ async function comeBack(node, token, { session, commandId }) {
   return socket;
 }
 
-async function bare(redis, tabs, keys, send) {
-  const inner = createScope();
-  try {
-    const relay = await startPart(inner, 'reading-relay.mjs', { REDIS_URL: redis.url, SEND: send ? '1' : '0' });
-    const beganMs = performance.now();
-    await Promise.all(
-      tabs.map(async ({ commandId }, n) => {
-        const query = new URLSearchParams({ channel: `{t${n}}:c`, stream: keys.first(commandId) });
-        const socket = new WebSocket(`${relay.ready.url}/?${query}`, { perMessageDeflate: false });
-        inner.defer(() => socket.terminate());
-        await new Promise((resolve) => socket.on('message', (data) => data.length === 4 && resolve()));
-      }),
-    );
-    return { seconds: (performance.now() - beganMs) / 1_000, nodeCpuSeconds: cpuMs(relay.pid) / 1_000 };
-  } finally {
-    await inner.close();
-  }
-}
+/**
+ * Logs written once, to which tabs come back as often as asked: each time to a process that has just begun and knows none of them,
+ * while the one that had them is dead. So every time all is read from Redis anew.
+ */
+async function setUp(scope, count) {
+  const redis = await startRedis(scope);
+  // Nobody is to be judged dead meanwhile; coming back does not wait for that.
+  const env = { HOMING_GRACE_MS: '600000', HOMING_LEASE_MS: '600000' };
+  const homing = await startHoming(scope, { redis, nodes: 1, env });
+  const [first] = homing.nodes;
+  const token = await homing.token();
+  const tabs = await many(count, 20, async (n) => {
+    const tab = await openTab(first, token, { conversation: `c${n}`, ack: false });
+    const { commandId } = await tab.rpc('command.run', { argv: ['true'] });
+    return { session: tab.session, commandId, close: tab.close };
+  });
+  first.kill();
+  for (const tab of tabs) tab.close();
+  const publisher = await startPart(scope, 'publisher.mjs', { REDIS_URL: redis.url, PREFIX: homing.prefix });
+  const commands = tabs.map(({ session, commandId }) => ({ commandId, owner: session.sessionId }));
+  await publisher.tell({ commands, total: count * ENTRIES, bytes: ENTRY_BYTES, batch: 10 });
 
-async function round(count) {
-  const scope = createScope();
-  try {
-    const redis = await startRedis(scope);
-    // Nobody is to be judged dead while the logs are written; coming back does not wait for that.
-    const env = { HOMING_GRACE_MS: '600000', HOMING_LEASE_MS: '600000' };
-    const homing = await startHoming(scope, { redis, nodes: 2, env });
-    const [killed, other] = homing.nodes;
-    const token = await homing.token();
-    const tabs = await many(count, 20, async (n) => {
-      const tab = await openTab(killed, token, { conversation: `c${n}`, ack: false });
-      const { commandId } = await tab.rpc('command.run', { argv: ['true'] });
-      return { session: tab.session, commandId, close: tab.close };
+  const ours = () =>
+    inScope(async (own) => {
+      const node = await homing.startNode(own);
+      await untilCalm(scope, own);
+      const before = cpuMs(node.pid);
+      const clientBefore = process.cpuUsage();
+      const beganMs = performance.now();
+      const sockets = await Promise.all(tabs.map((tab) => comeBack(node, token, tab)));
+      const seconds = (performance.now() - beganMs) / 1_000;
+      const { user, system } = process.cpuUsage(clientBefore);
+      const nodeCpuSeconds = (cpuMs(node.pid) - before) / 1_000;
+      node.kill();
+      for (const socket of sockets) socket.terminate();
+      return { seconds, nodeCpuSeconds, clientCpuSeconds: (user + system) / 1e6 };
     });
-    killed.kill();
-    for (const tab of tabs) tab.close();
-    const publisher = await startPart(scope, 'publisher.mjs', { REDIS_URL: redis.url, PREFIX: homing.prefix });
-    const commands = tabs.map(({ session, commandId }) => ({ commandId, owner: session.sessionId }));
-    publisher.child.send({ commands, total: count * ENTRIES, bytes: ENTRY_BYTES, batch: 10 });
-    await once(publisher.child, 'message');
-    await pause(1_000);
 
-    const before = cpuMs(other.pid);
-    const clientBefore = process.cpuUsage();
-    const beganMs = performance.now();
-    const sockets = await Promise.all(tabs.map((tab) => comeBack(other, token, tab)));
-    const seconds = (performance.now() - beganMs) / 1_000;
-    const { user, system } = process.cpuUsage(clientBefore);
-    const nodeCpuSeconds = (cpuMs(other.pid) - before) / 1_000;
-    for (const socket of sockets) socket.terminate();
-    await pause(1_000);
-    const keys = createKeys(homing.prefix);
-    return {
-      homing: { seconds, nodeCpuSeconds, clientCpuSeconds: (user + system) / 1e6 },
-      read: await bare(redis, tabs, keys, false),
-      sent: await bare(redis, tabs, keys, true),
-    };
-  } finally {
-    await scope.close();
-  }
+  const { first: streamOf } = createKeys(homing.prefix);
+  const bare = (send) => () =>
+    inScope(async (own) => {
+      const relay = await startPart(own, 'reading-relay.mjs', { REDIS_URL: redis.url, SEND: send ? '1' : '0' });
+      await untilCalm(scope, own);
+      const before = cpuMs(relay.pid);
+      const beganMs = performance.now();
+      await Promise.all(
+        tabs.map(async ({ commandId }, n) => {
+          const query = new URLSearchParams({ channel: `{t${n}}:c`, stream: streamOf(commandId) });
+          const socket = new WebSocket(`${relay.ready.url}/?${query}`, { perMessageDeflate: false });
+          own.defer(() => socket.terminate());
+          await new Promise((resolve) => socket.on('message', (data) => data.length === 4 && resolve()));
+        }),
+      );
+      return { seconds: (performance.now() - beganMs) / 1_000, nodeCpuSeconds: (cpuMs(relay.pid) - before) / 1_000 };
+    });
+  return { homing: ours, read: bare(false), sent: bare(true) };
 }
 
 export default {
   id: '8',
   title: 'tabs of a killed node come back with 1 MB each to catch up: seconds until all have everything',
-  pairs: 1,
+  pairs: PAIRS,
   async run(pairs, { alone }) {
     const count = alone ? ALONE : IN_TABLE;
-    const figures = { homing: [], read: [], sent: [] };
-    for (let pair = 0; pair < pairs; pair += 1)
-      for (const [name, figure] of Object.entries(await round(count))) figures[name].push(figure);
+    const figures = await inScope(async (scope) => {
+      const measures = await setUp(scope, count);
+      return inTurns(
+        pairs,
+        mapped(measures, (measure) => () => measure),
+      );
+    });
     const of = (name) => figures[name].map(({ seconds }) => seconds);
     const ratio = ratios(of('homing'), of('read'));
     const toSent = ratios(of('homing'), of('sent'));

@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { cpus } from 'node:os';
 import { Redis } from 'ioredis';
-import { cpuMs, createScope, openTab, rssBytes, startHoming, startRedis } from './harness.mjs';
+import { cpuMs, createRunner, createScope, openTab, rssBytes, startHoming, startRedis } from './harness.mjs';
 
 const TABS = 3_000;
 const COMMANDS = 400;
@@ -72,17 +72,7 @@ try {
 
   // One more command, run to its end and kept.
   const [tab] = tabs;
-  const done = new Map();
-  tab.on((method, { commandId }) => {
-    if (method === 'command.ended') done.get(commandId)?.();
-  });
-  const run = async (spec) => {
-    const early = new Set();
-    const stop = tab.on((method, { commandId }) => method === 'command.ended' && early.add(commandId));
-    const { commandId } = await tab.rpc('command.run', spec);
-    if (!early.has(commandId)) await new Promise((resolve) => done.set(commandId, resolve));
-    stop();
-  };
+  const run = createRunner(tab);
   await run({ argv: ['true'] });
   const kept = await redisBytes();
   const running = cpu();
