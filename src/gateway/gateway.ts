@@ -257,7 +257,10 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
       );
       timers.add(timer);
     }
-    await Promise.race([Promise.all(leavingConnections.map(({ gone }) => gone)), pause(endsMs - performance.now())]);
+    await Promise.race([
+      Promise.all(leavingConnections.map((connection) => connection.gone())),
+      pause(endsMs - performance.now()),
+    ]);
     for (const connection of upgrades.connections) connection.end(CLOSE.NODE_STOPPING, 'the node is stopping');
     await table.settled(SETTLE_MS);
     left = true;
@@ -289,7 +292,7 @@ export function createGateway(ports: GatewayPorts, options: GatewayOptions): Gat
     const open = [...upgrades.connections];
     for (const connection of open) connection.end(CLOSE.NODE_STOPPING, 'the node is stopping');
     // Each cuts off a peer that does not answer.
-    await Promise.all(open.map(({ gone }) => gone));
+    await Promise.all(open.map((connection) => connection.gone()));
     await table.settled(SETTLE_MS);
     table.close();
     puller.close();

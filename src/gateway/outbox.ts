@@ -32,14 +32,18 @@ export interface Outbox {
   close(): void;
 }
 
+export interface OutboxHost {
+  /** The last check: false for an entry that must not be sent here. */
+  permits(address: Address): boolean;
+  onRoom(): void;
+}
+
 export interface OutboxOptions {
   readonly socket: WebSocket;
   readonly stream: Socket;
   readonly limitBytes: number;
   readonly meter: Meter;
-  /** The last check: false for an entry that must not be sent here. */
-  permits(address: Address): boolean;
-  onRoom(): void;
+  readonly host: OutboxHost;
 }
 
 /** One array frame holds at most about this. */
@@ -52,51 +56,79 @@ type Item =
   | { readonly kind: 'frame'; readonly data: Buffer; readonly mayJoin: boolean }
   | { readonly kind: 'entries'; readonly frames: readonly Buffer[]; readonly address: Address; readonly live: boolean };
 
-export function createOutbox(options: OutboxOptions): Outbox {
-  const { socket, stream, limitBytes, meter, permits, onRoom } = options;
-  let items: Item[] = [];
-  let waiting = 0;
-  let taken = 0;
-  let batches = false;
-  let full = false;
-  let closed = false;
-  let scheduled = false;
-  let measuredAtMs = 0;
+class SocketOutbox implements Outbox {
+  readonly #socket: WebSocket;
+  readonly #stream: Socket;
+  readonly #limitBytes: number;
+  readonly #meter: Meter;
+  readonly #host: OutboxHost;
+  #items: Item[] = [];
+  #waiting = 0;
+  #taken = 0;
+  #batches = false;
+  #full = false;
+  #closed = false;
+  #scheduled = false;
+  #measuredAtMs = 0;
 
-  function add(item: Item, bytes: number): void {
-    if (closed) return;
-    items.push(item);
-    waiting += bytes;
-    if (scheduled) return;
-    scheduled = true;
-    setImmediate(flush);
+  constructor({ socket, stream, limitBytes, meter, host }: OutboxOptions) {
+    this.#socket = socket;
+    this.#stream = stream;
+    this.#limitBytes = limitBytes;
+    this.#meter = meter;
+    this.#host = host;
   }
 
-  const frame = (text: string, mayJoin: boolean) => {
-    const data = Buffer.from(text);
-    add({ kind: 'frame', data, mayJoin }, data.length);
-  };
+  answer(text: string): void {
+    this.#frame(text, false);
+  }
 
-  function flush(): void {
-    scheduled = false;
-    if (closed) return;
-    const sending = items;
-    items = [];
-    stream.cork();
+  notice(text: string): void {
+    this.#frame(text, true);
+  }
+
+  entries(texts: string, address: Address, live = false): void {
+    const frames = texts.split('\n').map((text) => Buffer.from(text));
+    this.#add(
+      { kind: 'entries', frames, address, live },
+      frames.reduce((sum, data) => sum + data.length, 0),
+    );
+  }
+
+  #frame(text: string, mayJoin: boolean): void {
+    const data = Buffer.from(text);
+    this.#add({ kind: 'frame', data, mayJoin }, data.length);
+  }
+
+  #add(item: Item, bytes: number): void {
+    if (this.#closed) return;
+    this.#items.push(item);
+    this.#waiting += bytes;
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => this.#flush());
+  }
+
+  #flush(): void {
+    this.#scheduled = false;
+    if (this.#closed) return;
+    const sending = this.#items;
+    this.#items = [];
+    this.#stream.cork();
     let entries = 0;
     let entryBytes = 0;
     let joined: Buffer[] = [];
     let joinedBytes = 0;
     let firstLive: Buffer | undefined;
     const leave = () => {
-      if (joined.length > 0) sendJoined(joined);
+      if (joined.length > 0) this.#sendJoined(joined);
       joined = [];
       joinedBytes = 0;
     };
     for (const item of sending) {
       const frames = item.kind === 'entries' ? item.frames : [item.data];
-      if (item.kind === 'entries' && !permits(item.address)) {
-        for (const data of frames) waiting -= data.length;
+      if (item.kind === 'entries' && !this.#host.permits(item.address)) {
+        for (const data of frames) this.#waiting -= data.length;
         continue;
       }
       if (item.kind === 'entries') {
@@ -105,9 +137,9 @@ export function createOutbox(options: OutboxOptions): Outbox {
         for (const data of frames) entryBytes += data.length;
       }
       for (const data of frames) {
-        if (!batches || (item.kind === 'frame' && !item.mayJoin)) {
+        if (!this.#batches || (item.kind === 'frame' && !item.mayJoin)) {
           leave();
-          send(data, data.length);
+          this.#send(data, data.length);
           continue;
         }
         if (joinedBytes + data.length > MAX_BATCH_FRAME_BYTES) leave();
@@ -116,28 +148,29 @@ export function createOutbox(options: OutboxOptions): Outbox {
       }
     }
     leave();
-    stream.uncork();
+    this.#stream.uncork();
     if (entries === 0) return;
     // Once a write, not once an entry: counting must not be what delivery costs.
-    meter.count('homing_delivered_entries_total', {}, entries);
-    meter.count('homing_delivered_bytes_total', {}, entryBytes);
-    if (firstLive !== undefined) measure(firstLive);
+    this.#meter.count('homing_delivered_entries_total', {}, entries);
+    this.#meter.count('homing_delivered_bytes_total', {}, entryBytes);
+    if (firstLive !== undefined) this.#measure(firstLive);
   }
 
   /** A sample of what is live: a hundred a second of each connection tell as much as all. */
-  function measure(entry: Buffer): void {
+  #measure(entry: Buffer): void {
     const nowMs = Date.now();
-    if (Math.abs(nowMs - measuredAtMs) < MEASURE_EVERY_MS) return;
-    measuredAtMs = nowMs;
+    if (Math.abs(nowMs - this.#measuredAtMs) < MEASURE_EVERY_MS) return;
+    this.#measuredAtMs = nowMs;
     const readAtMs = timeOf(entry);
     // Two clocks: a worker's may be ahead of this one.
-    if (readAtMs !== undefined) meter.observe('homing_delivery_seconds', Math.max(0, nowMs - readAtMs) / 1_000);
+    if (readAtMs === undefined) return;
+    this.#meter.observe('homing_delivery_seconds', Math.max(0, nowMs - readAtMs) / 1_000);
   }
 
-  function sendJoined(parts: readonly Buffer[]): void {
+  #sendJoined(parts: readonly Buffer[]): void {
     const [only] = parts;
     if (only !== undefined && parts.length === 1) {
-      send(only, only.length);
+      this.#send(only, only.length);
       return;
     }
     const pieces: Buffer[] = [];
@@ -147,46 +180,48 @@ export function createOutbox(options: OutboxOptions): Outbox {
       bytes += part.length;
     }
     pieces.push(CLOSE);
-    send(Buffer.concat(pieces), bytes);
+    this.#send(Buffer.concat(pieces), bytes);
   }
 
-  function send(data: Buffer, countedBytes: number): void {
-    socket.send(data, { binary: false }, () => {
+  #send(data: Buffer, countedBytes: number): void {
+    this.#socket.send(data, { binary: false }, () => {
       // Called too when the socket is gone; then nobody asks any more.
-      waiting -= countedBytes;
-      taken += countedBytes;
-      if (!full || closed || waiting > limitBytes * LOW_SHARE) return;
-      full = false;
-      onRoom();
+      this.#waiting -= countedBytes;
+      this.#taken += countedBytes;
+      if (!this.#full || this.#closed || this.#waiting > this.#limitBytes * LOW_SHARE) return;
+      this.#full = false;
+      this.#host.onRoom();
     });
   }
 
-  return {
-    answer: (text) => frame(text, false),
-    notice: (text) => frame(text, true),
-    entries(texts, address, live = false) {
-      const frames = texts.split('\n').map((text) => Buffer.from(text));
-      add(
-        { kind: 'entries', frames, address, live },
-        frames.reduce((sum, data) => sum + data.length, 0),
-      );
-    },
-    room() {
-      if (waiting >= limitBytes) full = true;
-      return !full;
-    },
-    waitingBytes: () => waiting,
-    isSlow: () => full,
-    takenBytes: () => taken,
-    useBatches() {
-      batches = true;
-    },
-    close() {
-      closed = true;
-      items = [];
-    },
-  };
+  room(): boolean {
+    if (this.#waiting >= this.#limitBytes) this.#full = true;
+    return !this.#full;
+  }
+
+  waitingBytes(): number {
+    return this.#waiting;
+  }
+
+  isSlow(): boolean {
+    return this.#full;
+  }
+
+  takenBytes(): number {
+    return this.#taken;
+  }
+
+  useBatches(): void {
+    this.#batches = true;
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#items = [];
+  }
 }
+
+export const createOutbox = (options: OutboxOptions): Outbox => new SocketOutbox(options);
 
 const TIME = Buffer.from('"ts":');
 const MAX_DIGITS = 16;

@@ -7,7 +7,7 @@ import { AppError, ERROR_CODES } from '../errors.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { Claims } from '../protocol/token.js';
-import { type Connection, createConnection, type Guest } from './connection.js';
+import { type Connection, type ConnectionPorts, createConnection, type Guest } from './connection.js';
 import type { Doors } from './doors.js';
 import type { Node } from './handlers/context.js';
 import type { Seat } from './seats.js';
@@ -34,6 +34,17 @@ class Refused extends Error {
 export function createUpgrades(node: Node, doors: Doors): Upgrades {
   const connections = new Set<Connection>();
   let stopped = false;
+  const ports: ConnectionPorts = {
+    node,
+    beats: {
+      ...{ heartbeatMs: node.options.heartbeatMs, ticks: node.ticks, busDown: node.attachedPorts.busDown },
+      ...{ now: node.ports.now, random: () => node.ports.chance.random() },
+    },
+    gone(connection) {
+      connections.delete(connection);
+      node.meter.gauge('homing_connections', connections.size);
+    },
+  };
   const server = new WebSocketServer({
     noServer: true,
     clientTracking: false,
@@ -41,6 +52,8 @@ export function createUpgrades(node: Node, doors: Doors): Upgrades {
     maxPayload: node.options.maxFrameBytes,
     handleProtocols: (offered) => (offered.has(LIMITS.subprotocol) ? LIMITS.subprotocol : false),
   });
+
+  const ignore = () => undefined;
 
   async function admit(request: IncomingMessage, address: string): Promise<Claims | undefined> {
     const { host, origin, authorization } = request.headers;
@@ -77,20 +90,15 @@ export function createUpgrades(node: Node, doors: Doors): Upgrades {
 
   function accept(socket: WebSocket, stream: Socket, guest: Guest): void {
     // ws reports a peer's faults (oversize, bad frames) here and closes by itself with the right code.
-    socket.on('error', () => undefined);
+    socket.on('error', ignore);
     if (socket.protocol !== LIMITS.subprotocol) {
       socket.close(CLOSE.VERSION, `the subprotocol must be ${LIMITS.subprotocol}`);
       setTimeout(() => socket.terminate(), 1_000).unref();
       return;
     }
     stream.setNoDelay(true);
-    const connection = createConnection(node, socket, stream, guest);
-    connections.add(connection);
+    connections.add(createConnection(ports, socket, stream, guest));
     node.meter.gauge('homing_connections', connections.size);
-    void connection.gone.then(() => {
-      connections.delete(connection);
-      node.meter.gauge('homing_connections', connections.size);
-    });
   }
 
   return {

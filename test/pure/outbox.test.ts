@@ -23,9 +23,11 @@ function setUp(options: { limitBytes?: number; permits?: (address: Address) => b
     socket,
     stream,
     limitBytes: options.limitBytes ?? 1_000,
-    permits: options.permits ?? (() => true),
-    onRoom() {
-      rooms += 1;
+    host: {
+      permits: options.permits ?? (() => true),
+      onRoom() {
+        rooms += 1;
+      },
     },
   });
   const turn = () => new Promise((resolve) => setImmediate(resolve));

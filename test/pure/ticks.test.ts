@@ -5,12 +5,17 @@ import { createTicks } from '../../src/gateway/ticks.js';
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
+const timed = (onTick: () => void) => ({ onTick });
+
 it('come at the end of their tick: never early, never more than a tick late, and all of one tick at once', () => {
   const ticks = createTicks(100);
   const startMs = performance.now();
   const came: [number, number][] = [];
   for (let waitMs = 0; waitMs < 1_000; waitMs += 7) {
-    ticks.after(waitMs, () => came.push([waitMs, performance.now() - startMs]));
+    ticks.after(
+      waitMs,
+      timed(() => came.push([waitMs, performance.now() - startMs])),
+    );
   }
   expect(vi.getTimerCount()).toBe(1);
   vi.advanceTimersByTime(1_200);
@@ -26,15 +31,16 @@ it('come at the end of their tick: never early, never more than a tick late, and
 it('are asked again from within, and called off, also by one of the same tick', () => {
   const ticks = createTicks(100);
   const said: string[] = [];
-  let callOff = () => {};
-  const beat = () => {
+  const never = timed(() => said.push('never'));
+  const late = timed(() => said.push('late'));
+  const beat = timed(() => {
     said.push('beat');
-    callOff();
+    ticks.callOff(tick, never);
     if (said.length < 3) ticks.after(150, beat);
-  };
+  });
   ticks.after(50, beat);
-  callOff = ticks.after(50, () => said.push('never'));
-  ticks.after(1_000, () => said.push('late'))();
+  const tick = ticks.after(50, never);
+  ticks.callOff(ticks.after(1_000, late), late);
   vi.advanceTimersByTime(2_000);
   expect(said).toEqual(['beat', 'beat', 'beat']);
   expect(vi.getTimerCount()).toBe(0);
@@ -43,9 +49,15 @@ it('are asked again from within, and called off, also by one of the same tick', 
 it('say nothing after the close', () => {
   const ticks = createTicks(100);
   const said: string[] = [];
-  ticks.after(50, () => said.push('never'));
+  ticks.after(
+    50,
+    timed(() => said.push('never')),
+  );
   ticks.close();
-  ticks.after(50, () => said.push('never'));
+  ticks.after(
+    50,
+    timed(() => said.push('never')),
+  );
   vi.advanceTimersByTime(1_000);
   expect(said).toEqual([]);
 });

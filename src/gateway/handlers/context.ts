@@ -60,6 +60,7 @@ export interface Caller {
   useBatches(): void;
   /** The session this connection holds; set once. */
   bind(holding: Holding): void;
+  session(): AttachedSession | undefined;
   isGone(): boolean;
 }
 
