@@ -36,7 +36,7 @@ import { createSessionStreams, type SessionStreams, type StreamsHost } from './s
 /** What a session may do to its connection. */
 export interface Delivery {
   /** `live`: they come from their worker at this moment, not from the log. */
-  entries(texts: string, address: Address, live?: boolean): void;
+  entries(texts: readonly string[], address: Address, live?: boolean): void;
   notify(method: string, params: unknown): void;
   room(): boolean;
   /** Sends nothing more and closes the socket. */
@@ -118,7 +118,7 @@ class AttachedSession implements Pullable, StreamsHost, OwnedHost {
     return this.#state === 'open' && !this.#ports.busDown(this.sessionId) && this.#delivery.room();
   }
 
-  send(texts: string, address: Address, live = false): void {
+  send(texts: readonly string[], address: Address, live = false): void {
     const { traces, now } = this.#ports;
     if (traces !== undefined) traceDelivery(traces, this.sessionId, texts, now());
     this.#delivery.entries(texts, address, live);
@@ -187,7 +187,8 @@ class AttachedSession implements Pullable, StreamsHost, OwnedHost {
         return;
       case 'stream': {
         const { commandId, step } = decision;
-        if (step.type === 'forward' && message.type === 'entries') this.send(message.texts, streams.address, true);
+        if (step.type === 'forward' && message.type === 'entries')
+          this.send(message.texts.split('\n'), streams.address, true);
         if (step.type === 'pull') {
           meter.count('homing_catch_ups_total', { cause: present.room ? 'hole' : this.#waitCause() });
         }

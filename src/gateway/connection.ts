@@ -97,7 +97,7 @@ class SocketConnection implements Connection, Caller, Delivery, OutboxHost, Hear
 
   // -------------------------------------------------------------------------------------------------------- sending
 
-  entries(texts: string, address: Address, live?: boolean): void {
+  entries(texts: readonly string[], address: Address, live?: boolean): void {
     this.#outbox.entries(texts, address, live);
   }
 

@@ -8,13 +8,12 @@ import type { SessionId } from '../protocol/ids.js';
 const STARTED = '{"jsonrpc":"2.0","method":"command.started"';
 const ENDED = '{"jsonrpc":"2.0","method":"command.ended"';
 
-/** @param texts notifications joined by line breaks, about to be sent to their owner */
-export function traceDelivery(traces: TracePort, sessionId: SessionId, texts: string, nowMs: number): void {
-  const lineEnd = texts.indexOf('\n');
-  if (texts.startsWith(STARTED))
-    span(traces, sessionId, 'started', lineEnd < 0 ? texts : texts.slice(0, lineEnd), nowMs);
-  const last = texts.lastIndexOf('\n') + 1;
-  if (texts.startsWith(ENDED, last)) span(traces, sessionId, 'ended', texts.slice(last), nowMs);
+/** @param texts notifications of one command, in order, about to be sent to their owner */
+export function traceDelivery(traces: TracePort, sessionId: SessionId, texts: readonly string[], nowMs: number): void {
+  const [first = ''] = texts;
+  const last = texts.at(-1) ?? '';
+  if (first.startsWith(STARTED)) span(traces, sessionId, 'started', first, nowMs);
+  if (last.startsWith(ENDED)) span(traces, sessionId, 'ended', last, nowMs);
 }
 
 function span(traces: TracePort, sessionId: SessionId, entry: string, text: string, nowMs: number): void {

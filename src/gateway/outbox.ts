@@ -17,8 +17,8 @@ export interface Outbox {
   answer(text: string): void;
   /** A notification about the session. */
   notice(text: string): void;
-  /** Ready notifications, joined by line breaks. `live`: they come from their worker at this moment, not from the log. */
-  entries(texts: string, address: Address, live?: boolean): void;
+  /** Ready notifications, one or more. `live`: they come from their worker at this moment, not from the log. */
+  entries(texts: readonly string[], address: Address, live?: boolean): void;
   /** Whether entries may be pushed. When it was false, `onRoom` is called once it is worth asking again. */
   room(): boolean;
   /** Bytes that wait here or in the socket. */
@@ -87,8 +87,8 @@ class SocketOutbox implements Outbox {
     this.#frame(text, true);
   }
 
-  entries(texts: string, address: Address, live = false): void {
-    const frames = texts.split('\n').map((text) => Buffer.from(text));
+  entries(texts: readonly string[], address: Address, live = false): void {
+    const frames = texts.map((text) => Buffer.from(text));
     this.#add(
       { kind: 'entries', frames, address, live },
       frames.reduce((sum, data) => sum + data.length, 0),

@@ -41,7 +41,7 @@ export interface StreamsPorts {
 export interface StreamsHost {
   readonly sessionId: SessionId;
   readonly attachmentId: AttachmentId;
-  send(texts: string, address: Address): void;
+  send(texts: readonly string[], address: Address): void;
   /** Whether entries may be sent now. */
   maySend(): boolean;
   /** There is something to pull; `pull` is called when it is this session's turn. */
@@ -193,7 +193,7 @@ class SessionStreams {
         }
         const knownHead = Math.max(stream.knownHead, before.knownHead);
         const texts = tellGone(id, { ...stream, knownHead }, over ? 'expired' : 'redis_lost', now());
-        this.#host.send(texts.join('\n'), this.address);
+        this.#host.send(texts, this.address);
         if (!over) meter.count('homing_commands_vanished_total');
         if (knownHead > stream.sentSeq) meter.count('homing_gaps_total', { reason: over ? 'expired' : 'redis_lost' });
         this.drop(id);
@@ -213,7 +213,7 @@ class SessionStreams {
           followed.suspected = false;
           if (lost) meter.count('homing_lost_publishes_total');
           for (const gap of plan.gaps) this.#noteGap(id, gap);
-          if (plan.texts.length > 0) this.#host.send(plan.texts.join('\n'), this.address);
+          if (plan.texts.length > 0) this.#host.send(plan.texts, this.address);
           this.put(id, plan.state);
           return 'more';
         }
@@ -222,7 +222,7 @@ class SessionStreams {
           return 'failed';
         }
         const lost = tellLost(id, stream, plan, now());
-        this.#host.send(lost.text, this.address);
+        this.#host.send([lost.text], this.address);
         this.#noteGap(id, { fromSeq: plan.headSeq + 1, toSeq: stream.sentSeq, reason: 'redis_lost' });
         this.put(id, lost.state);
         return 'more';

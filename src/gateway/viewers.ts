@@ -56,7 +56,7 @@ export function createViewers(options: ViewersOptions): Viewers {
         }
         if (page !== null) {
           if (page.texts.length > 0) {
-            delivery.entries(page.texts.map(markAsView).join('\n'), { type: 'view', connectionId });
+            delivery.entries(page.texts.map(markAsView), { type: 'view', connectionId });
           }
           state = page.state;
           if (page.done) {

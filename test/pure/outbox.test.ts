@@ -44,7 +44,7 @@ const other: Address = { type: 'owner', sessionId: 't', attachmentId: 'a' };
 test('what is put in leaves in the same order, each notification in its own frame', async () => {
   const { outbox, frames, turn } = setUp();
   outbox.answer('{"id":1}');
-  outbox.entries('{"seq":1}\n{"seq":2}', mine);
+  outbox.entries(['{"seq":1}', '{"seq":2}'], mine);
   outbox.notice('{"n":1}');
   await turn();
   expect(frames).toEqual(['{"id":1}', '{"seq":1}', '{"seq":2}', '{"n":1}']);
@@ -53,18 +53,18 @@ test('what is put in leaves in the same order, each notification in its own fram
 test('where batches were asked for, notifications of one turn are one array, and answers stay alone', async () => {
   const { outbox, frames, turn } = setUp();
   outbox.useBatches();
-  outbox.entries('{"seq":1}\n{"seq":2}', mine);
+  outbox.entries(['{"seq":1}', '{"seq":2}'], mine);
   outbox.notice('{"n":1}');
   outbox.answer('{"id":1}');
-  outbox.entries('{"seq":3}', mine);
+  outbox.entries(['{"seq":3}'], mine);
   await turn();
   expect(frames).toEqual(['[{"seq":1},{"seq":2},{"n":1}]', '{"id":1}', '{"seq":3}']);
 });
 
 test('[IS2] an entry for another session is not sent, whoever put it in', async () => {
   const { outbox, frames, turn } = setUp({ permits: (address) => address === mine });
-  outbox.entries('{"seq":1}', other);
-  outbox.entries('{"seq":2}', mine);
+  outbox.entries(['{"seq":1}'], other);
+  outbox.entries(['{"seq":2}'], mine);
   await turn();
   expect(frames).toEqual(['{"seq":2}']);
   expect(outbox.waitingBytes()).toBe('{"seq":2}'.length);
@@ -73,7 +73,7 @@ test('[IS2] an entry for another session is not sent, whoever put it in', async 
 test('[DE5] there is no room above the limit, and again when half of it was taken', async () => {
   const { outbox, turn, take, rooms } = setUp({ limitBytes: 10 });
   expect(outbox.room()).toBe(true);
-  outbox.entries('éééééé', mine); // twelve bytes, six characters
+  outbox.entries(['éééééé'], mine); // twelve bytes, six characters
   expect(outbox.waitingBytes()).toBe(12);
   expect(outbox.room()).toBe(false);
   await turn();
@@ -98,16 +98,16 @@ test('how long an entry took from its worker is measured by samples of what is l
   const { outbox, observed, turn } = setUp();
   const textAt = (ts: number) =>
     serializeEntry({ type: 'output', commandId, seq: 1, ts, at: 0, stream: 'out', data: '"ts":5' });
-  outbox.entries(textAt(Date.now() - 60_000), mine);
-  outbox.entries(`${textAt(Date.now() - 2_000)}\n${textAt(Date.now())}`, mine, true);
+  outbox.entries([textAt(Date.now() - 60_000)], mine);
+  outbox.entries([textAt(Date.now() - 2_000), textAt(Date.now())], mine, true);
   await turn();
   expect(observed).toHaveLength(1);
   expect(observed[0]?.[1]).toBeCloseTo(2, 0);
-  outbox.entries(textAt(Date.now()), mine, true);
+  outbox.entries([textAt(Date.now())], mine, true);
   await turn();
   expect(observed).toHaveLength(1);
   vi.setSystemTime(Date.now() + 10);
-  outbox.entries(textAt(Date.now() + 60_000), mine, true);
+  outbox.entries([textAt(Date.now() + 60_000)], mine, true);
   await turn();
   vi.useRealTimers();
   expect(observed[1]).toEqual(['homing_delivery_seconds', 0]);
