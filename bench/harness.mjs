@@ -6,7 +6,7 @@
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -295,10 +295,13 @@ export async function startProgram(tab, argv) {
   return { tell, failed };
 }
 
-/** CPU time of a process so far, ms. */
+/** CPU time of a process so far, ms: of its threads, since that of the whole is told in steps of 10 ms only. */
 export function cpuMs(pid) {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ');
-  return (Number(fields[11]) + Number(fields[12])) * 10;
+  const threads = `/proc/${pid}/task`;
+  const nanos = readdirSync(threads).map((id) =>
+    Number(readFileSync(`${threads}/${id}/schedstat`, 'utf8').split(' ')[0]),
+  );
+  return nanos.reduce((sum, each) => sum + each, 0) / 1e6;
 }
 
 /** Resident memory, bytes. */
@@ -342,23 +345,37 @@ export const alternate = (pairs, runs) =>
 /**
  * Sets up contenders that stay: a start costs more than what is measured. Each has measured once, not counted, before `use`
  * gets them; before each measure everything of all of them rests.
- * @param contenders by name; each sets itself up in the scope and gives its measure
+ * @param contenders by name; each sets itself up in its scope and gives its measure
+ * @param options.freeze whether the others stand still meanwhile, since what idle nodes do would be seen in it; not for longer
+ *   than a few seconds, or nodes are judged dead
  */
-export function prepared(contenders, use) {
+export function prepared(contenders, use, { freeze = false } = {}) {
   return inScope(async (scope) => {
+    const scopes = mapped(contenders, () => createScope());
+    for (const own of Object.values(scopes)) scope.defer(own.close);
     const measures = {};
     for (const [name, prepare] of Object.entries(contenders)) {
-      const measure = await prepare(scope);
+      const measure = await prepare(scopes[name]);
+      const others = Object.values(scopes).filter((own) => own !== scopes[name]);
+      const send = (signal) => {
+        if (freeze) for (const { children } of others) for (const child of children) child.kill(signal);
+      };
       measures[name] = async (...args) => {
-        await untilCalm(scope);
-        return measure(...args);
+        await untilCalm(...Object.values(scopes));
+        send('SIGSTOP');
+        try {
+          return await measure(...args);
+        } finally {
+          send('SIGCONT');
+        }
       };
     }
     await takeTurns(1, measures);
     return use(measures);
   });
 }
-export const inTurns = (pairs, contenders) => prepared(contenders, (measures) => takeTurns(pairs, measures));
+export const inTurns = (pairs, contenders, options) =>
+  prepared(contenders, (measures) => takeTurns(pairs, measures), options);
 
 /** Looked at so often; calm is what takes less than a fourth of a core. */
 const LOOK_MS = 200;

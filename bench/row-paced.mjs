@@ -27,8 +27,8 @@ import {
 const TABS = 40;
 const EACH_PER_SECOND = 50;
 /** Counted is from a moment after all of them print until this much later, so that no start is in it. */
-const SETTLE_MS = 300;
-const COUNTED_MS = 2_000;
+const SETTLE_MS = 200;
+const COUNTED_MS = 1_800;
 const BYTES = 256;
 const nowSeconds = () => Number(process.hrtime.bigint()) / 1e9;
 
@@ -125,25 +125,29 @@ const bareRelay = (nodes) => async (scope) => {
 };
 
 /** Beside what the goals name, measured once, for the curves. */
-const NODES_BETWEEN = [2, 4];
+const NODES_BETWEEN = 4;
 const OTHER_RATES = [15, 100];
-/** What both rows need; the first of them measures it in the same turns as its own. */
-let withOneNode;
 
-async function compare(pairs, contenders) {
-  const all = { homing: ours(1), relay: bareRelay(1), ...contenders };
-  return prepared(all, async (measures) => {
-    const figures = await takeTurns(pairs, measures);
-    const { homing, relay } = figures;
-    const rates = [];
-    for (const each of OTHER_RATES)
-      rates.push({ at: each * TABS, homing: await measures.homing(each), relay: await measures.relay(each) });
-    withOneNode = { figures: { homing, relay }, rates };
-    return figures;
-  });
+const contenders = (nodes) => ({ homing: ours(nodes), relay: bareRelay(nodes) });
+const FREEZE = { freeze: true };
+
+/** What both rows need of one node; the first of them measures it. */
+let withOneNode;
+function oneNode(pairs) {
+  withOneNode ??= prepared(
+    contenders(1),
+    async (measures) => {
+      const figures = await takeTurns(pairs, measures);
+      const rates = [];
+      for (const each of OTHER_RATES)
+        rates.push({ at: each * TABS, homing: await measures.homing(each), relay: await measures.relay(each) });
+      return { figures, rates };
+    },
+    FREEZE,
+  );
+  return withOneNode;
 }
 
-const curve = (points) => points.sort((a, b) => a.at - b.at);
 /** The run in the middle of several, by one of its figures. */
 const middle = (list, name) => [...list].sort((a, b) => a[name] - b[name])[Math.floor(list.length / 2)];
 
@@ -154,17 +158,16 @@ export const cost = {
   title: 'node CPU for each line at 2,000 a second, us; with one node and with eight',
   pairs: PAIRS,
   async run(pairs) {
-    const figures = await compare(pairs, { homing8: ours(8), relay8: bareRelay(8) });
-    const at = (nodes, homing, relay) => ({
+    const one = await oneNode(pairs);
+    const eight = await inTurns(pairs, contenders(8), FREEZE);
+    const figures = { ...one.figures, homing8: eight.homing, relay8: eight.relay };
+    const at = (nodes, { homing, relay }) => ({
       at: nodes,
       homing: middle(homing, 'cpuMicros'),
       relay: middle(relay, 'cpuMicros'),
     });
-    const nodes = [at(1, figures.homing, figures.relay), at(8, figures.homing8, figures.relay8)];
-    for (const between of NODES_BETWEEN) {
-      const { homing, relay } = await inTurns(1, { homing: ours(between), relay: bareRelay(between) });
-      nodes.push(at(between, homing, relay));
-    }
+    const between = await inTurns(1, contenders(NODES_BETWEEN), FREEZE);
+    const nodes = [at(1, one.figures), at(NODES_BETWEEN, between), at(8, eight)];
     const each = (name) => field(figures[name], 'cpuMicros');
     const ratio = ratios(each('homing'), each('relay'));
     const growth = ratios(
@@ -185,7 +188,7 @@ export const cost = {
         reached: growth.median <= 1.1,
       },
     ];
-    return { figures, curve: curve(nodes), ratio: { ratio, growth }, verdicts };
+    return { figures, curve: nodes, ratio: { ratio, growth }, verdicts };
   },
 };
 
@@ -194,8 +197,7 @@ export const latency = {
   title: 'from the program’s write to the client at 2,000 lines a second, ms',
   pairs: PAIRS,
   async run(pairs) {
-    if (withOneNode === undefined) await compare(pairs, {});
-    const { figures, rates } = withOneNode;
+    const { figures, rates } = await oneNode(pairs);
     const known = {
       at: TABS * EACH_PER_SECOND,
       homing: middle(figures.homing, 'p50'),
@@ -217,6 +219,7 @@ export const latency = {
         reached: p99.median <= 2,
       },
     ];
-    return { figures, curve: curve([known, ...rates]), ratio: { above, p99 }, verdicts };
+    const curve = [known, ...rates].sort((a, b) => a.at - b.at);
+    return { figures, curve, ratio: { above, p99 }, verdicts };
   },
 };

@@ -90,7 +90,7 @@ async function ours(scope) {
     await started;
   });
   // The acknowledgements of what was started, and whatever a start leaves to do.
-  await pause(5_000);
+  await pause(3_000);
   const pids = { node: homing.nodes[0].pid, worker: homing.workers[0].pid, redis: redis.pid };
   let percent;
   const calls = await heardCalls(asking, async () => {

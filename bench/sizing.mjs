@@ -29,7 +29,7 @@ try {
   const redisBytes = async () => Number(/used_memory:(\d+)/.exec(await asking.info('memory'))[1]);
   const token = await homing.token();
   const all = { node: node.pid, worker: worker.pid, redis: redis.pid };
-  const cpu = () => Object.fromEntries(Object.entries(all).map(([name, pid]) => [name, cpuMs(pid)]));
+  const cpu = () => Object.fromEntries(Object.entries(all).map(([name, pid]) => [name, Math.round(cpuMs(pid))]));
   const since = (before) => Object.fromEntries(Object.entries(cpu()).map(([name, ms]) => [name, ms - before[name]]));
   const say = (what, figures) => console.log(`${what}: ${JSON.stringify(figures)}`);
   console.log(`${cpus().length} cores (${cpus()[0]?.model}), Node ${process.version}`);
