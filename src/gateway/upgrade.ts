@@ -81,7 +81,8 @@ export function createUpgrades(node: Node, doors: Doors): Upgrades {
       refuse(stream, status ?? 500, error instanceof Error ? error.message : 'refused', ours?.retryAfterMs);
       return;
     }
-    stream.once('close', seat.leave);
+    // Not `once`, which costs every connection an object more: `leave` is idempotent.
+    stream.on('close', () => seat.leave());
     if (stream.destroyed) return seat.leave();
     server.handleUpgrade(request, stream, head, (socket) =>
       accept(socket, stream as Socket, { claims, address, seat }),

@@ -38,13 +38,15 @@ interface Handler {
 
 interface Channel {
   readonly name: string;
-  readonly handlers: Set<Handler>;
+  /** Nearly always one, and there is a channel for each tab. */
+  handlers: readonly Handler[];
   /** What the present connection was told last. */
   told: 'nothing' | 'subscribe' | 'unsubscribe';
   /** Raised by each command, so that a late answer to an earlier one is not taken for the answer to the last. */
   issue: number;
   acknowledged: boolean;
-  readonly waiters: Set<() => void>;
+  /** Until it is acknowledged. */
+  waiters: Set<() => void> | undefined;
 }
 
 /** Redis takes any number; this bounds one command and one stall. */
@@ -92,10 +94,10 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
   function join(name: string, handler: Handler): Channel {
     let channel = channels.get(name);
     if (channel === undefined) {
-      channel = { name, handlers: new Set(), told: 'nothing', issue: 0, acknowledged: false, waiters: new Set() };
+      channel = { name, handlers: [], told: 'nothing', issue: 0, acknowledged: false, waiters: undefined };
       channels.set(name, channel);
     }
-    channel.handlers.add(handler);
+    channel.handlers = [...channel.handlers, handler];
     // A connection that is not ready subscribes to all that is wanted as soon as it is.
     if (channel.told !== 'subscribe' && subscriber.status === 'ready') {
       void tellSubscribe([channel]).then((accepted) => {
@@ -106,8 +108,8 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
   }
 
   async function leave(channel: Channel, handler: Handler): Promise<void> {
-    channel.handlers.delete(handler);
-    if (channel.handlers.size > 0 || closed) return;
+    channel.handlers = channel.handlers.filter((other) => other !== handler);
+    if (channel.handlers.length > 0 || closed) return;
     if (channel.told === 'subscribe') {
       channel.told = 'unsubscribe';
       channel.acknowledged = false;
@@ -124,7 +126,7 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
   }
 
   function forget(channel: Channel): void {
-    if (channel.handlers.size === 0 && channels.get(channel.name) === channel) channels.delete(channel.name);
+    if (channel.handlers.length === 0 && channels.get(channel.name) === channel) channels.delete(channel.name);
   }
 
   /** Issues one command for these channels. Never rejects; false: some may not be subscribed. */
@@ -150,7 +152,8 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
     }
     for (const channel of stillLast()) {
       channel.acknowledged = true;
-      for (const wake of channel.waiters) wake();
+      for (const wake of channel.waiters ?? []) wake();
+      channel.waiters = undefined;
     }
     return true;
   }
@@ -160,10 +163,11 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
     return new Promise((resolve) => {
       const done = () => {
         clearTimeout(timer);
-        channel.waiters.delete(done);
+        channel.waiters?.delete(done);
         resolve(channel.acknowledged);
       };
       const timer = setTimeout(done, SUBSCRIBE_TIMEOUT_MS);
+      channel.waiters ??= new Set();
       channel.waiters.add(done);
     });
   }
@@ -178,7 +182,7 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
     }
   };
 
-  const isMissing = ({ told, handlers }: Channel) => told === 'nothing' && handlers.size > 0;
+  const isMissing = ({ told, handlers }: Channel) => told === 'nothing' && handlers.length > 0;
 
   /** Subscribes whatever is wanted and was not told to this connection; then, after a loss, tells everyone. */
   async function restore(): Promise<void> {
@@ -229,7 +233,10 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
   const onMessage = (name: string, message: string) => {
     const channel = channels.get(name);
     if (channel !== undefined) {
-      for (const { handle } of channel.handlers) guarded(() => handle(message), name);
+      for (const handler of channel.handlers) {
+        // One that another of them has ended hears nothing more.
+        if (channel.handlers.includes(handler)) guarded(() => handler.handle(message), name);
+      }
       return;
     }
     // A subscribe that timed out for us was carried out after all.
@@ -269,7 +276,7 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
       subscriber.off('ready', onReady);
       subscriber.off('smessage', onMessage);
       const names = [...channels.values()].filter(({ told }) => told === 'subscribe').map(({ name }) => name);
-      for (const { waiters } of channels.values()) for (const wake of waiters) wake();
+      for (const { waiters } of channels.values()) for (const wake of waiters ?? []) wake();
       channels.clear();
       for (let start = 0; start < names.length && subscriber.status === 'ready'; start += BATCH_CHANNELS) {
         const calls = callsOf(names.slice(start, start + BATCH_CHANNELS));
