@@ -12,7 +12,8 @@ local function append_entries(at, cid, c)
   local bytes = tonumber(c[2])
   local fb, fn, lb, ln = tonumber(c[3] or 0), tonumber(c[4] or 0), tonumber(c[5] or 0), tonumber(c[6] or 0)
   local had_last = ln > 0
-  local texts = {}
+  -- What is published, in one go: a long string costs Redis as much as its storage, for it hashes every one. The first is set at last.
+  local message = { '' }
   local from, head
   local i = at + 7
   for e = 1, count do
@@ -28,17 +29,19 @@ local function append_entries(at, cid, c)
     end
     redis.call('XADD', key, seq .. '-0', 'k', letter, 'f', ARGV[i + 1], 'b', ARGV[i + 3], 'n', held, 'j', text)
     bytes, head = offset, seq
-    texts[e] = text
+    message[e + 1] = text
     i = i + 5
   end
 
   -- The rolling rest: the oldest go, but watch entries are kept beside the first bytes, and the newest entry always stays.
+  -- As many are looked at as came: they are read with their texts, and 33 large ones would be the most of an append.
+  local look = math.min(count, 32) + 1
   while (lb > max_lb or ln > max_ln) and ln > 1 do
     local keep_from
-    local oldest = redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', 33)
+    local oldest = redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', look)
     for n = 1, #oldest do
       local entry = oldest[n]
-      if n == 33 or n == #oldest or not (lb > max_lb or ln > max_ln) then
+      if n == look or n == #oldest or not (lb > max_lb or ln > max_ln) then
         keep_from = entry[1]
         break
       end
@@ -52,8 +55,8 @@ local function append_entries(at, cid, c)
   if owner ~= '' then
     local s = redis.call('HMGET', KEYS[4], 'state', 'att')
     if s[1] == 'live' then
-      redis.call('SPUBLISH', channel, 'e ' .. owner .. ' ' .. s[2] .. ' ' .. cid .. ' ' .. from .. ' ' .. head .. ' ' ..
-        int(bytes) .. '\n' .. table.concat(texts, '\n'))
+      message[1] = 'e ' .. owner .. ' ' .. s[2] .. ' ' .. cid .. ' ' .. from .. ' ' .. head .. ' ' .. int(bytes)
+      redis.call('SPUBLISH', channel, table.concat(message, '\n'))
     end
   end
   return tonumber(head)
