@@ -1,14 +1,19 @@
-/** Row 4: one command prints as fast as it can for one tab that reads: MB/s at the tab with limits lifted. */
+/**
+ * Row 4: one command prints as fast as it can for one tab that reads: MB/s at the tab with limits lifted, so that all of it arrives;
+ * and with the limits as shipped, where most of it becomes a gap, what it costs.
+ */
 import { once } from 'node:events';
 import { Redis } from 'ioredis';
 import { WebSocket } from 'ws';
 import {
   cpuMs,
   inTurns,
+  median,
   openTab,
   PAIRS,
   range,
   ratios,
+  short,
   sized,
   spread,
   startHoming,
@@ -16,16 +21,20 @@ import {
   startRedis,
 } from './harness.mjs';
 
-const BYTES = sized(256) * 1024 * 1024;
+const MIB = 1024 * 1024;
+const BYTES = sized(64) * MIB;
+/** As shipped 32 MiB of it wait and go out at 8 MiB a second, so more than that is needed to see what the rest costs. */
+const SHIPPED_BYTES = sized(256) * MIB;
+const LIFTED = {
+  HOMING_OUTPUT_BYTES_PER_SEC: String(8 * 1024 * MIB),
+  HOMING_LOG_LAST_BYTES: String(64 * MIB),
+  HOMING_SPOOL_BYTES: String(1024 * MIB),
+};
 const MESSAGE_BYTES = 64 * 1024;
 
-async function ours(scope) {
+const ours = (bytes, env) => async (scope) => {
   const redis = await startRedis(scope);
-  const lifted = {
-    HOMING_OUTPUT_BYTES_PER_SEC: String(8 * 1024 ** 3),
-    HOMING_LOG_LAST_BYTES: String(64 * 1024 ** 2),
-  };
-  const homing = await startHoming(scope, { redis, nodes: 1, workers: 1, env: lifted });
+  const homing = await startHoming(scope, { redis, nodes: 1, workers: 1, env });
   const tab = await openTab(homing.nodes[0], await homing.token(), {});
   scope.defer(() => tab.close());
   let got;
@@ -42,17 +51,13 @@ async function ours(scope) {
     });
     const before = pids.map(cpuMs);
     const startedMs = performance.now();
-    await tab.rpc('command.run', { argv: ['/bin/sh', '-c', `yes ${'x'.repeat(62)} | head -c ${BYTES}`] });
+    await tab.rpc('command.run', { argv: ['/bin/sh', '-c', `yes ${'x'.repeat(62)} | head -c ${bytes}`] });
     await over;
     const seconds = (performance.now() - startedMs) / 1_000;
-    const cpu = pids.map((pid, n) => Math.round(cpuMs(pid) - before[n]));
-    return {
-      perSecond: got / 1e6 / seconds,
-      share: got / BYTES,
-      cpuMs: { node: cpu[0], worker: cpu[1], redis: cpu[2] },
-    };
+    const [node, worker, server] = pids.map((pid, n) => ((cpuMs(pid) - before[n]) / bytes) * (1e9 / 1_000));
+    return { perSecond: got / 1e6 / seconds, share: got / bytes, cpuSecondsPerGb: { node, worker, redis: server } };
   };
-}
+};
 
 async function bareRelay(scope) {
   const redis = await startRedis(scope);
@@ -86,18 +91,31 @@ async function bareRelay(scope) {
 
 export default {
   id: '4',
-  title: 'one command printing 256 MB for one tab, limits lifted: MB/s of output at the tab',
+  title: 'one command printing 64 MB for one tab, limits lifted: MB/s of output at the tab; CPU as shipped',
   pairs: PAIRS,
   async run(pairs) {
-    const figures = await inTurns(pairs, { homing: ours, relay: bareRelay });
+    const figures = await inTurns(pairs, { homing: ours(BYTES, LIFTED), relay: bareRelay });
+    const { shipped } = await inTurns(1, { shipped: ours(SHIPPED_BYTES, {}) });
     const perSecond = (name) => figures[name].map((figure) => figure.perSecond);
     const ratio = ratios(perSecond('homing'), perSecond('relay'));
-    const verdict = {
-      work: 'one command printing 256 MB for one tab, limits lifted, MB/s at the tab',
-      goal: '≥ 0.6 × bare relay with 64 KiB messages',
-      measured: `${spread(ratio)} ×; ${spread(range(perSecond('homing')))} MB/s`,
-      reached: ratio.median >= 0.6,
+    const cpu = (list) => {
+      const of = (name) => short(median(list.map(({ cpuSecondsPerGb }) => cpuSecondsPerGb[name])));
+      return `worker ${of('worker')}, Redis ${of('redis')}, node ${of('node')}`;
     };
-    return { figures, ratio, verdicts: [verdict] };
+    const percent = (list) => short(100 * Math.min(...list.map(({ share }) => share)));
+    const verdicts = [
+      {
+        work: 'one command printing 64 MB for one tab, limits lifted, MB/s at the tab',
+        goal: '≥ 0.6 × bare relay with 64 KiB messages',
+        measured: `${spread(ratio)} ×; ${spread(range(perSecond('homing')))} MB/s, ${percent(figures.homing)} % arrives; seconds of CPU for a GB: ${cpu(figures.homing)}`,
+        reached: ratio.median >= 0.6,
+      },
+      {
+        work: 'one command printing 256 MB, limits as shipped: seconds of CPU for a GB',
+        goal: 'stated',
+        measured: `${cpu(shipped)}; ${percent(shipped)} % arrives, the rest is a gap`,
+      },
+    ];
+    return { figures: { ...figures, shipped }, ratio, verdicts };
   },
 };
