@@ -1,5 +1,4 @@
-/** The queue on a real Redis: what BullMQ may and may not do to a command's job. */
-
+/** The queue on a real Redis, a Cluster and a Sentinel: what BullMQ may and may not do to a command's job. */
 import { Queue } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -9,17 +8,10 @@ import { createQueueConsumer } from '../../src/queue/consumer.js';
 import { createQueueProducer } from '../../src/queue/producer.js';
 import { createRedis, parseRedisUrl } from '../../src/redis/connections.js';
 import { createKeys, type Keys } from '../../src/redis/keys.js';
-import { startRedis, type TestRedis, uniquePrefix } from '../support/redis.js';
+import { DEPLOYMENTS, type Deployment } from '../support/deployments.js';
+import { startRedis, uniquePrefix } from '../support/redis.js';
 import { newCommandId, placeOf, silentLog } from '../support/stores.js';
 import { until, within } from '../support/wait.js';
-
-let redis: TestRedis;
-beforeAll(async () => {
-  redis = await startRedis();
-});
-afterAll(async () => {
-  await redis[Symbol.asyncDispose]();
-});
 
 const jobFor = (commandId: CommandId): JobData => ({
   v: 1,
@@ -40,7 +32,7 @@ interface TestQueue extends AsyncDisposable {
   consume(run: (commandId: CommandId) => Promise<void>, concurrency?: number): QueueConsumer;
 }
 
-async function openQueue(url = redis.url): Promise<TestQueue> {
+async function openQueue(url: string): Promise<TestQueue> {
   const keys = createKeys(uniquePrefix());
   const connection = createRedis(parseRedisUrl(url), 'queue-producer', silentLog) as Redis;
   await until('the connection', () => connection.status === 'ready');
@@ -67,9 +59,15 @@ async function openQueue(url = redis.url): Promise<TestQueue> {
   };
 }
 
-describe('the queue', () => {
+describe.each(DEPLOYMENTS)('the queue on $name', ({ start }) => {
+  let redis: Deployment;
+  beforeAll(async () => {
+    redis = await start();
+  });
+  afterAll(() => redis?.[Symbol.asyncDispose]());
+
   it('tells how many jobs come before one, by priority and then by age', async () => {
-    await using queue = await openQueue();
+    await using queue = await openQueue(redis.url);
     const [late, early, first, delayed] = Array.from({ length: 4 }, () => newCommandId(placeOf())) as CommandId[];
     await queue.producer.add('default', jobFor(early!), now);
     await queue.producer.add('default', jobFor(late!), now);
@@ -86,7 +84,7 @@ describe('the queue', () => {
   });
 
   it('hands a job over once, with our id, and forgets nothing an operator needs to see', async () => {
-    await using queue = await openQueue();
+    await using queue = await openQueue(redis.url);
     const commandId = newCommandId(placeOf());
     await queue.producer.add('default', jobFor(commandId), now);
     const view = new Queue('default', { connection: queue.connection, prefix: queue.keys.queuePrefix('default') });
@@ -101,7 +99,7 @@ describe('the queue', () => {
   });
 
   it('[CO1] makes one job of an add that is repeated', async () => {
-    await using queue = await openQueue();
+    await using queue = await openQueue(redis.url);
     const commandId = newCommandId(placeOf());
     for (let i = 0; i < 3; i++) await queue.producer.add('default', jobFor(commandId), now);
     const taken: string[] = [];
@@ -113,7 +111,7 @@ describe('the queue', () => {
   });
 
   it('[Q1] tells where a job is, and lets a finished one be added again after it was removed', async () => {
-    await using queue = await openQueue();
+    await using queue = await openQueue(redis.url);
     const { producer } = queue;
     const commandId = newCommandId(placeOf());
     expect(await producer.state('default', commandId)).toBe('missing');
@@ -146,7 +144,7 @@ describe('the queue', () => {
   });
 
   it('takes what is to come first first, and what is delayed later', async () => {
-    await using queue = await openQueue();
+    await using queue = await openQueue(redis.url);
     const [late, low, high] = [1, 2, 3].map(() => newCommandId(placeOf())) as [CommandId, CommandId, CommandId];
     await queue.producer.add('default', jobFor(late), { priority: 1, delayMs: 500 });
     await queue.producer.add('default', jobFor(low), { priority: 100, delayMs: 0 });
@@ -158,7 +156,7 @@ describe('the queue', () => {
   });
 
   it('[CO2] never tries a job again that failed', async () => {
-    await using queue = await openQueue();
+    await using queue = await openQueue(redis.url);
     const commandId = newCommandId(placeOf());
     const taken: string[] = [];
     queue.consume(async (id) => {
@@ -174,7 +172,7 @@ describe('the queue', () => {
   });
 
   it('takes no more jobs once it was paused, while running ones go on', async () => {
-    await using queue = await openQueue();
+    await using queue = await openQueue(redis.url);
     const first = newCommandId(placeOf());
     const taken: string[] = [];
     let release: () => void = () => {};
@@ -194,7 +192,9 @@ describe('the queue', () => {
     expect(taken).toEqual([first]);
     expect(await queue.producer.state('default', second)).toBe('waiting');
   });
+});
 
+describe('the queue', () => {
   it('fails at once while Redis is away, works again after, and closes in bounded time', async () => {
     await using own = await startRedis();
     await using queue = await openQueue(own.url);
