@@ -1,7 +1,9 @@
 /**
  * Commands that ended here a moment ago, with their spools: if Redis goes back to data in which they still run, they are
- * ended again, with the same entries (FAULTS L3). Bounded in number and time.
+ * ended again, with the same entries (FAULTS L3). Bounded in number, and in time that counts only while Redis answers: a failover may
+ * take longer than they are kept, and only who can be asked can say that nothing was lost.
  */
+import { fullJitterMs } from '../domain/backoff.js';
 import type { CommandRestored } from '../domain/ports.js';
 import type { CommandId } from '../protocol/ids.js';
 
@@ -14,7 +16,7 @@ export interface EndedRun {
 }
 
 export interface KeptRuns {
-  /** Closes it when its time is over. */
+  /** Closes it when its time is over and Redis says that it has ended. */
   keep(run: EndedRun): void;
   has(commandId: CommandId): boolean;
   /** Another Redis answers: what it says about each is compared. Rejects when Redis does not answer. */
@@ -24,9 +26,10 @@ export interface KeptRuns {
 
 /** Each holds at most 4 MiB, most of them a few entries. */
 const MAX_KEPT = 256;
+const ASK_AGAIN = { baseMs: 1_000, capMs: 5_000 };
 
-export function createKeptRuns(keepMs: number): KeptRuns {
-  const kept = new Map<CommandId, { readonly run: EndedRun; readonly timer: NodeJS.Timeout }>();
+export function createKeptRuns(keepMs: number, random: () => number): KeptRuns {
+  const kept = new Map<CommandId, { readonly run: EndedRun; timer?: NodeJS.Timeout }>();
 
   function drop(commandId: CommandId): void {
     const one = kept.get(commandId);
@@ -36,19 +39,33 @@ export function createKeptRuns(keepMs: number): KeptRuns {
     one.run.close();
   }
 
-  async function compare(run: EndedRun): Promise<void> {
+  /** @returns whether Redis has an end of it */
+  async function compare(run: EndedRun): Promise<boolean> {
     const { type } = await run.sayAgain();
     // Still running there, by this claim: the end was lost. `ended`: it was not. `lost`: somebody else has ended it.
     if (type === 'held' || type === 'restored') run.recheck();
     else if (type === 'lost') drop(run.commandId);
+    return type === 'ended' || type === 'lost';
+  }
+
+  function dropAfter(waitMs: number, commandId: CommandId, attempt: number): void {
+    const one = kept.get(commandId);
+    if (one === undefined) return;
+    one.timer = setTimeout(async () => {
+      const isOver = await compare(one.run).catch(() => false);
+      // Another run of it may have taken its place meanwhile.
+      if (kept.get(commandId) !== one) return;
+      if (isOver) drop(commandId);
+      else dropAfter(ASK_AGAIN.baseMs + fullJitterMs(attempt, ASK_AGAIN, random()), commandId, attempt + 1);
+    }, waitMs);
+    one.timer.unref();
   }
 
   return {
     keep(run) {
       drop(run.commandId);
-      const timer = setTimeout(() => drop(run.commandId), keepMs);
-      timer.unref();
-      kept.set(run.commandId, { run, timer });
+      kept.set(run.commandId, { run });
+      dropAfter(keepMs, run.commandId, 0);
       const [oldest] = kept.keys();
       if (kept.size > MAX_KEPT && oldest !== undefined) drop(oldest);
     },

@@ -244,7 +244,8 @@ export function createPublisher(ports: PublisherPorts, options: PublisherOptions
     },
     done,
     tick() {
-      spool.forget(performance.now() - keepMs);
+      // While Redis is away it may be another one that comes back, with older data.
+      if (failures === 0) spool.forget(performance.now() - keepMs);
     },
     recheck() {
       spool.recheck();

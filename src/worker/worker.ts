@@ -93,7 +93,7 @@ export function createWorker(ports: WorkerPorts, options: WorkerOptions): Worker
   const claims = createClaims({ store: ports.store, bus: ports.bus, log, random });
   const pipes = createPipePool();
   const breakers = createBreakers(ports.noticeCounts);
-  const kept = createKeptRuns(Math.max(options.leaseMs, REWIND_LEAST_MS));
+  const kept = createKeptRuns(Math.max(options.leaseMs, REWIND_LEAST_MS), random);
   const drained = new AbortController();
   const abandoned = new AbortController();
   // One listener for each command that runs or is kept for a while: as many as there are.

@@ -9,6 +9,8 @@ export interface TcpProxy extends AsyncDisposable {
   readonly port: number;
   /** Connections passed at the moment. */
   readonly connections: number;
+  /** Connections taken so far. */
+  readonly taken: number;
   /** How long each chunk waits in each direction; order is kept. */
   delayMs: number;
   /** Destroys every connection; new ones are taken. Returns how many there were. */
@@ -70,10 +72,12 @@ export async function startTcpProxy(target: {
     });
   };
 
+  let taken = 0;
   const listener = createServer({ allowHalfOpen: true }, (client) => {
     const server = createConnection({ port: target.port, host: target.host ?? '127.0.0.1', allowHalfOpen: true });
     const link: Link = { client, server, swallowing: undefined, holes: new Set() };
     links.add(link);
+    taken += 1;
     client.setNoDelay(true);
     server.setNoDelay(true);
     client.on('close', () => links.delete(link));
@@ -130,6 +134,9 @@ export async function startTcpProxy(target: {
     port,
     get connections() {
       return links.size;
+    },
+    get taken() {
+      return taken;
     },
     get delayMs() {
       return delayMs;
