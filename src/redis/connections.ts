@@ -30,6 +30,8 @@ const CLAIMS_ANSWER_MS = 10_000;
 const BLOCKING_SOCKET_TIMEOUT_MS = 20_000;
 const COMMAND_TIMEOUT_MS = 5_000;
 const CONNECT_TIMEOUT_MS = 3_000;
+/** A goodbye that is not answered, as on a half-open link; it comes on top of the time in which that was found. */
+const DISCONNECT_TIMEOUT_MS = 250;
 const RETRY_FIRST_MS = 50;
 /** Small, so that work goes on soon after Redis is back. */
 const RETRY_LAST_MS = 1_000;
@@ -94,6 +96,7 @@ export async function waitForRedis(redis: Redis | Cluster, timeoutMs: number, si
 function commonOptions(role: RedisRole): RedisOptions {
   const common: RedisOptions = {
     connectTimeout: CONNECT_TIMEOUT_MS,
+    disconnectTimeout: DISCONNECT_TIMEOUT_MS,
     connectionName: `homing-${role}`,
     keepAlive: 10_000,
     maxLoadingRetryTime: LOADING_RETRY_MS,
