@@ -193,18 +193,19 @@ function keepProving(redis: Redis | Cluster, role: RedisRole): void {
   const prove = (node: Redis) => {
     if (node.status !== 'ready' || asked.has(node)) return;
     asked.add(node);
-    const timer = setTimeout(() => {
-      if (node.status === 'ready') node.disconnect(true);
-    }, answerWithinMs);
+    const timer = setTimeout(() => node.disconnect(true), answerWithinMs);
     timer.unref();
-    node
-      .ping()
-      // The socket is closed already; the reconnect follows.
-      .catch(() => undefined)
-      .finally(() => {
-        clearTimeout(timer);
-        asked.delete(node);
-      });
+    let answered = false;
+    // Whatever comes first. A close is the end of the question too: the next connection is not to answer for the one before.
+    const over = () => {
+      if (answered) return;
+      answered = true;
+      clearTimeout(timer);
+      node.off('close', over);
+      asked.delete(node);
+    };
+    node.once('close', over);
+    node.ping().then(over, over);
   };
   const timer = setInterval(() => {
     for (const node of redis instanceof Cluster ? redis.nodes('master') : [redis]) prove(node);
