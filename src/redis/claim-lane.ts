@@ -121,6 +121,8 @@ function ready(redis: Redis): Promise<void> {
     };
     const isReady = () => done();
     const timer = setTimeout(() => done(new AppError('REDIS_UNAVAILABLE', 'Redis does not answer')), READY_WITHIN_MS);
+    // As many as commands start at once.
+    redis.setMaxListeners(0);
     redis.on('ready', isReady);
   });
 }
