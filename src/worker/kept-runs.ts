@@ -9,6 +9,8 @@ import type { CommandId } from '../protocol/ids.js';
 
 export interface EndedRun {
   readonly commandId: CommandId;
+  /** Whether Redis has it as not ended. Rejects when Redis does not answer. */
+  isUnfinished(): Promise<boolean>;
   sayAgain(): Promise<CommandRestored>;
   /** Compares the log with what is kept and repairs it. */
   recheck(): void;
@@ -48,14 +50,23 @@ export function createKeptRuns(keepMs: number, random: () => number): KeptRuns {
     return type === 'ended' || type === 'lost';
   }
 
+  /**
+   * Asks before it says anything: what was removed meanwhile, as by its retention or a quota, must not be given back. After Redis
+   * was away a record may be missing because it was lost.
+   */
+  async function isOver(run: EndedRun, wasAway: boolean): Promise<boolean> {
+    if (!wasAway && !(await run.isUnfinished())) return true;
+    return compare(run);
+  }
+
   function dropAfter(waitMs: number, commandId: CommandId, attempt: number): void {
     const one = kept.get(commandId);
     if (one === undefined) return;
     one.timer = setTimeout(async () => {
-      const isOver = await compare(one.run).catch(() => false);
+      const over = await isOver(one.run, attempt > 0).catch(() => false);
       // Another run of it may have taken its place meanwhile.
       if (kept.get(commandId) !== one) return;
-      if (isOver) drop(commandId);
+      if (over) drop(commandId);
       else dropAfter(ASK_AGAIN.baseMs + fullJitterMs(attempt, ASK_AGAIN, random()), commandId, attempt + 1);
     }, waitMs);
     one.timer.unref();

@@ -10,7 +10,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createEndRace, decideEnding, type EndCause, type Ending, type Exit } from '../domain/outcome.js';
 import type { Log, Span } from '../domain/ports.js';
-import { messageOf } from '../errors.js';
+import { AppError, messageOf } from '../errors.js';
 import { type ClaimId, type CommandId, makeClaimId } from '../protocol/ids.js';
 import { type Admission, admit } from './admission.js';
 import type { CommandGroup } from './cgroups.js';
@@ -110,7 +110,15 @@ function endSpan({ span }: Run, ending: Ending | 'claim_lost'): void {
 function keepEnded(run: Run): void {
   const { commandId, publisher, record } = run;
   const sayAgain = () => record.sayAgain(publisher.ownerSessionId);
-  run.ports.kept.keep({ commandId, sayAgain, recheck: publisher.recheck, close: run.close });
+  const isUnfinished = async () => {
+    const found = await run.ports.store.get(commandId).catch((error: unknown) => {
+      if (error instanceof AppError) throw error;
+      // Damaged: nobody can say more of it.
+      return undefined;
+    });
+    return found !== undefined && found.snapshot.state !== 'ended';
+  };
+  run.ports.kept.keep({ commandId, isUnfinished, sayAgain, recheck: publisher.recheck, close: run.close });
 }
 
 /** Starts the process, waits for its end, and ends what is left of it. */

@@ -37,7 +37,7 @@ import type { SpoolFiles } from './spool-files.js';
 import { createNotices, type Notices } from './watch-notices.js';
 
 export interface RunPorts {
-  readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin'>;
+  readonly store: Pick<CommandStore, 'claim' | 'append' | 'readStdin' | 'get'>;
   readonly presence: Pick<Presence, 'noteWorkerCommand' | 'dropWorkerCommand'>;
   readonly claims: Claims;
   readonly reassertion: Pick<Reassertion, 'recordOf' | 'command'>;

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { KillRequest } from '../../src/domain/ports.js';
 import type { CommandId } from '../../src/protocol/ids.js';
+import { REWIND_LEAST_MS } from '../../src/worker/publisher.js';
 import type { WorkerOptions } from '../../src/worker/worker.js';
 import { flood, floodBytes } from '../support/programs.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
@@ -18,7 +19,7 @@ import {
   startWorkerOn,
   submitFromTab,
 } from '../support/test-worker.js';
-import { until, within } from '../support/wait.js';
+import { never, until, within } from '../support/wait.js';
 
 const MIB = 1024 * 1024;
 
@@ -51,6 +52,19 @@ const seen = (commandId: CommandId, text: string, at: Stores = stores) =>
   until(`"${text}" in the log`, async () => (await readLog(commandId, at)).output.includes(text));
 
 describe('a command that runs to its end', () => {
+  it.concurrent('[L3] [L4] and was removed after it, as by a quota, is not given back by the worker that keeps its end', async () => {
+    await using test = await startTestWorker();
+    const commandId = await submitted(script('echo hi'));
+    await test.run(commandId);
+    const key = stores.keys.command(commandId);
+    expect(await stores.redis.del(key, stores.keys.first(commandId), stores.keys.last(commandId))).toBeGreaterThan(0);
+    await never(
+      'the record to be there again',
+      async () => (await stores.redis.exists(key)) === 1,
+      REWIND_LEAST_MS + 1_500,
+    );
+  });
+
   it('[DE1][DE2] is started, its output, ended: numbered from 1', async () => {
     const { said, entries, output, outcome } = await runToEnd(program('count.sh', '3'));
     expect(said[0]).toMatchObject({
