@@ -29,8 +29,8 @@ export interface Room {
   readonly enter: readonly string[];
   /** Resolves when everything in it is gone. */
   readonly gone: Promise<void>;
-  /** Of what was started with `enter`, by the pid of its outermost process. */
-  tree(entered: number): ProcessTree;
+  /** Of all in it; of what was started with `enter` by the pid of its outermost process, which is none of them. */
+  tree(entered?: number): ProcessTree;
   /** The command's own pid on the host; that of the outermost process when it has ended already. */
   leaderOf(entered: number): number;
   /** Kills everything in it. Idempotent. */
@@ -91,14 +91,18 @@ export async function makeRoom(
   }
 }
 
-function openedRoom(recipe: RoomRecipe, pids: Room['pids'], gone: Promise<void>): Room {
+/** @param gone its init's parent has told of its end */
+export function openedRoom(recipe: Pick<RoomRecipe, 'enter'>, pids: Room['pids'], gone: Promise<void>): Room {
   const { init } = pids;
+  const startTicks = readProcess(init)?.startTicks;
   let over = false;
   void gone.then(() => {
     over = true;
   });
-  // The pid can not be another's as long as its parent has not told of its end.
-  const close = () => void (over || sendSignal(init, 'SIGKILL'));
+  const close = () => {
+    // Told of late, and the pid may be another's.
+    if (!over && readProcess(init)?.startTicks === startTicks) sendSignal(init, 'SIGKILL');
+  };
   const [nsenter = '', ...options] = recipe.enter;
   return {
     enter: [nsenter, '--target', String(init), ...options],
@@ -112,7 +116,7 @@ function openedRoom(recipe: RoomRecipe, pids: Room['pids'], gone: Promise<void>)
 
 interface Inside {
   readonly init: number;
-  readonly entered: number;
+  readonly entered: number | undefined;
   readonly gone: Promise<void>;
   readonly close: () => void;
 }
@@ -121,7 +125,10 @@ function roomTree({ init, entered, gone, close }: Inside): ProcessTree {
   /** Without the room's own: the init, the one it waits for, and the one that waits outside. */
   function living(): Member[] {
     const found: Member[] = [];
-    const queue = [...childrenOf(entered), ...childrenOf(init).filter((pid) => !argumentsOf(pid).includes(INIT))];
+    const queue = [
+      ...(entered === undefined ? [] : childrenOf(entered)),
+      ...childrenOf(init).filter((pid) => !argumentsOf(pid).includes(INIT)),
+    ];
     const seen = new Set<number>();
     for (let pid = queue.pop(); pid !== undefined; pid = queue.pop()) {
       if (seen.has(pid)) continue;
@@ -135,7 +142,7 @@ function roomTree({ init, entered, gone, close }: Inside): ProcessTree {
 
   /** It stops when the command stops, but would not go on when the command does, and then not tell its end. */
   const wake = () => {
-    if (readProcess(entered)?.parent === process.pid) sendSignal(entered, 'SIGCONT');
+    if (entered !== undefined && readProcess(entered)?.parent === process.pid) sendSignal(entered, 'SIGCONT');
   };
 
   return {
@@ -157,7 +164,7 @@ function roomTree({ init, entered, gone, close }: Inside): ProcessTree {
       return end === 'late' ? living() : [];
     },
     tick() {
-      if (readProcess(entered)?.stopped !== true) return;
+      if (entered === undefined || readProcess(entered)?.stopped !== true) return;
       const leader = childrenOf(entered)[0];
       if (leader === undefined || readProcess(leader)?.stopped !== true) wake();
     },

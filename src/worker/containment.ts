@@ -9,15 +9,15 @@ import { SANDBOX_PROFILES, type SandboxProfile } from '../domain/sandbox.js';
 import { AppError, messageOf } from '../errors.js';
 import { groupTree } from './containment-group.js';
 import { createLifeline, type Lifeline } from './containment-lifeline.js';
-import { probeRoom } from './containment-probe.js';
-import { makeRoom, type Room, type RoomRecipe } from './containment-room.js';
+import { probeKeeper, probeRoom } from './containment-probe.js';
+import { makeRoom, type Room, type RoomRecipe, SHELL } from './containment-room.js';
 import { type Mark, ownMark, sweepLeftovers } from './containment-sweep.js';
 import { makeHostFolder } from './host-folder.js';
-import { createPipePool } from './pipes.js';
 import { type ProcessTree, sendSignal } from './process-tree.js';
+import { createRoomKeeper, type KeeperOptions, type KeptRoom, type RoomKeeper } from './room-keeper.js';
 import type { RunAs } from './run-as.js';
 import { type SandboxTools, sandboxRecipe } from './sandbox.js';
-import { type Standby, standIn } from './standby.js';
+import type { Standby } from './standby.js';
 
 export type ContainmentLevel = 'pidns' | 'group';
 
@@ -54,7 +54,7 @@ export interface ContainmentOptions {
   /** Weakest level that will do. */
   readonly floor: 'auto' | ContainmentLevel;
   /** Ways that are not to be tried, for tests and for hosts where one misbehaves. */
-  readonly without?: readonly ('unshare' | 'bwrap')[];
+  readonly without?: readonly ('unshare' | 'bwrap' | 'perl')[];
   /** Where tools are looked for, beside the usual folders. */
   readonly path: string;
   /** The user that commands run as, where it is not the worker's. */
@@ -85,6 +85,8 @@ export async function probeContainment(options: Omit<ContainmentOptions, 'id'>):
 
 interface Tried {
   readonly recipe: RoomRecipe | undefined;
+  /** Makes the rooms in place of the recipe, where it was seen to work as well. */
+  readonly keeper: KeeperOptions | undefined;
   readonly sandbox: SandboxTools | undefined;
   readonly setpriv: string | undefined;
 }
@@ -102,7 +104,11 @@ async function tryHost(options: Omit<ContainmentOptions, 'id'>): Promise<Tried> 
     if (fault !== undefined) faults.push(`${recipe.name}: ${fault}`);
     return fault === undefined;
   };
+  const keeper = keeperFor(tools, options.runAs);
+  const keeps = keeper === undefined ? undefined : probeKeeper(keeper);
   const first = await findFirst(recipesFor(tools), works);
+  const keeperFault = await keeps;
+  if (keeperFault !== undefined) log.debug({ fault: keeperFault }, 'rooms are made without a keeper');
   if (first === undefined && floor === 'pidns') {
     const tried = faults.length > 0 ? faults.join('; ') : 'neither bwrap nor setpriv and unshare were found';
     throw new AppError(
@@ -115,12 +121,17 @@ async function tryHost(options: Omit<ContainmentOptions, 'id'>): Promise<Tried> 
   const sandbox = sandboxTools(tools);
   const offersSandbox =
     sandbox !== undefined && (await works(sandboxRecipe('readonly', { cwd: '/', visible: [] }, sandbox)));
-  return { recipe: first, sandbox: offersSandbox ? sandbox : undefined, setpriv: tools.setpriv };
+  return {
+    recipe: first,
+    keeper: first?.name === UNSHARE && keeperFault === undefined ? keeper : undefined,
+    sandbox: offersSandbox ? sandbox : undefined,
+    setpriv: tools.setpriv,
+  };
 }
 
-const factsOf = ({ recipe, sandbox }: Tried): ContainmentFacts => ({
+const factsOf = ({ recipe, keeper, sandbox }: Tried): ContainmentFacts => ({
   level: recipe === undefined ? 'group' : 'pidns',
-  means: recipe?.name ?? 'process group',
+  means: keeper !== undefined ? 'room keeper' : (recipe?.name ?? 'process group'),
   profiles: sandbox === undefined ? [] : SANDBOX_PROFILES,
 });
 
@@ -131,7 +142,7 @@ interface Found extends Tried {
 }
 
 async function assemble(found: Found): Promise<Containment> {
-  const { mark, log, recipe, sandbox, setpriv, runAs } = found;
+  const { mark, log, recipe, keeper, sandbox, setpriv, runAs } = found;
   const env = { [mark.name]: mark.value };
   const lifeline = recipe === undefined ? createLifeline(`${mark.name}=${mark.value}`, log) : undefined;
   // Names in it mean something only to who was told them; each is in a folder of its own.
@@ -140,7 +151,8 @@ async function assemble(found: Found): Promise<Containment> {
     sandboxRecipe(profile, { cwd, visible: [inputs] }, of, runAs?.options);
   // After everything that needs the worker's own rights.
   const asUser = runAs === undefined || setpriv === undefined ? [] : [setpriv, ...runAs.options, '--'];
-  const rooms = recipe === undefined ? undefined : createRooms(recipe, env, log, asUser.length === 0);
+  const kept = keeper === undefined ? undefined : createRoomKeeper({ ...keeper, env });
+  const rooms = recipe === undefined ? undefined : createRooms(roomMaker(recipe, env, kept, log), log);
   return {
     ...factsOf(found),
     mark,
@@ -155,6 +167,7 @@ async function assemble(found: Found): Promise<Containment> {
     },
     async close() {
       rooms?.close();
+      kept?.close();
       lifeline?.close();
       await rm(inputs, { recursive: true, force: true });
     },
@@ -170,7 +183,8 @@ const inRoom = (
   enter: [...room.enter, ...asUser],
   ...(standby === undefined ? {} : { standby }),
   inputFolder,
-  adopt: (pid) => ({ leader: room.leaderOf(pid), tree: room.tree(pid) }),
+  adopt: (pid) =>
+    pid === standby?.pid ? { leader: pid, tree: room.tree() } : { leader: room.leaderOf(pid), tree: room.tree(pid) },
   leave() {
     room.close();
     standby?.close();
@@ -193,15 +207,30 @@ function inGroup(enter: readonly string[], lifeline: Lifeline | undefined): Plac
   };
 }
 
-interface ReadyRoom {
-  readonly room: Room;
-  readonly standby?: Standby;
+type ReadyRoom = Pick<KeptRoom, 'room'> & Partial<KeptRoom>;
+
+/** By the keeper where there is one; where it fails, as without it. */
+function roomMaker(
+  recipe: RoomRecipe,
+  env: Readonly<Record<string, string>>,
+  keeper: RoomKeeper | undefined,
+  log: Log,
+): () => Promise<ReadyRoom> {
+  const withTools = async () => ({ room: await makeRoom(recipe, { env }) });
+  if (keeper === undefined) return withTools;
+  return async () => {
+    try {
+      return await keeper.make();
+    } catch (error) {
+      log.warn({ error: messageOf(error) }, 'a room could not be made by its keeper, and is made without it');
+      return withTools();
+    }
+  };
 }
 
-/** Rooms of one kind, some of them made ahead, with a shell in each where that is allowed. */
-function createRooms(recipe: RoomRecipe, env: Readonly<Record<string, string>>, log: Log, withStandby: boolean) {
+/** Rooms of one kind, some of them made ahead. */
+function createRooms(make: () => Promise<ReadyRoom>, log: Log) {
   const warm: ReadyRoom[] = [];
-  const pipes = createPipePool();
   let making = 0;
   let closed = false;
 
@@ -210,35 +239,26 @@ function createRooms(recipe: RoomRecipe, env: Readonly<Record<string, string>>, 
     standby?.close();
   };
 
-  async function make(): Promise<ReadyRoom> {
-    const room = await makeRoom(recipe, { env });
-    if (!withStandby || closed) return { room };
-    try {
-      return { room, standby: await standIn(room.enter, pipes) };
-    } catch (error) {
-      log.debug({ error: messageOf(error) }, 'no shell stands ready in a room');
-      return { room };
+  function keep(ready: ReadyRoom): void {
+    if (closed) {
+      end(ready);
+      return;
     }
+    warm.push(ready);
+    void ready.room.gone.then(() => {
+      const at = warm.indexOf(ready);
+      if (at < 0) return;
+      warm.splice(at, 1);
+      end(ready);
+    });
   }
 
   function refill(): void {
     while (!closed && warm.length + making < WARM_ROOMS) {
       making += 1;
       make()
-        .then(
-          (ready) => {
-            if (closed) end(ready);
-            else warm.push(ready);
-            void ready.room.gone.then(() => {
-              const at = warm.indexOf(ready);
-              if (at < 0) return;
-              warm.splice(at, 1);
-              end(ready);
-            });
-          },
-          // The next command tries for itself, and tells.
-          (error: unknown) => log.debug({ error: messageOf(error) }, 'no room made ahead'),
-        )
+        // The next command tries for itself, and tells.
+        .then(keep, (error: unknown) => log.debug({ error: messageOf(error) }, 'no room made ahead'))
         .finally(() => {
           making -= 1;
         });
@@ -246,7 +266,7 @@ function createRooms(recipe: RoomRecipe, env: Readonly<Record<string, string>>, 
   }
 
   let timer: NodeJS.Timeout | undefined;
-  /** Starting a process stops everything else for a few milliseconds: not now, while a command waits for its start. */
+  /** Not now, while a command waits for its start. */
   function refillSoon(): void {
     timer ??= setTimeout(() => {
       timer = undefined;
@@ -257,21 +277,23 @@ function createRooms(recipe: RoomRecipe, env: Readonly<Record<string, string>>, 
 
   refill();
   return {
-    async take(): Promise<ReadyRoom> {
+    take(): Promise<ReadyRoom> | ReadyRoom {
       const ready = warm.shift();
       refillSoon();
-      return ready ?? { room: await makeRoom(recipe, { env }) };
+      return ready ?? make();
     },
     close() {
       closed = true;
       clearTimeout(timer);
-      for (const ready of warm.splice(0)) end(ready);
-      pipes.close();
+      warm.splice(0).forEach(end);
     },
   };
 }
 
-interface Tools extends Partial<Record<'bwrap' | 'nsenter' | 'setpriv' | 'setsid' | 'unshare', string>> {
+const TOOLS = ['bwrap', 'nsenter', 'perl', 'setpriv', 'setsid', 'unshare'] as const;
+const UNSHARE = 'setpriv and unshare';
+
+interface Tools extends Partial<Record<(typeof TOOLS)[number], string>> {
   readonly root: boolean;
 }
 
@@ -279,11 +301,11 @@ interface Tools extends Partial<Record<'bwrap' | 'nsenter' | 'setpriv' | 'setsid
 function recipesFor({ bwrap, nsenter, setpriv, setsid, unshare, root }: Tools): RoomRecipe[] {
   if (nsenter === undefined || setsid === undefined) return [];
   const recipes: RoomRecipe[] = [];
-  const enter = [nsenter, ...(root ? [] : ['--user', '--preserve-credentials']), '--pid', '--mount', '--', setsid];
+  const enter = enterBy(nsenter, setsid, root);
   if (setpriv !== undefined && unshare !== undefined) {
     const user = root ? [] : ['--user', '--map-current-user'];
     recipes.push({
-      name: 'setpriv and unshare',
+      name: UNSHARE,
       make: [setpriv, '--pdeathsig', 'KILL', unshare, ...user, '--pid', '--fork', '--kill-child', '--mount-proc'],
       enter,
     });
@@ -298,6 +320,24 @@ function recipesFor({ bwrap, nsenter, setpriv, setsid, unshare, root }: Tools): 
     });
   }
   return recipes;
+}
+
+const enterBy = (nsenter: string, setsid: string, root: boolean): readonly string[] => [
+  nsenter,
+  ...(root ? [] : ['--user', '--preserve-credentials']),
+  '--pid',
+  '--mount',
+  '--',
+  setsid,
+];
+
+function keeperFor(
+  { perl, nsenter, setpriv, setsid, root }: Tools,
+  runAs: RunAs | undefined,
+): KeeperOptions | undefined {
+  if (perl === undefined || nsenter === undefined || setsid === undefined) return undefined;
+  const shell = runAs === undefined || setpriv === undefined ? [SHELL] : [setpriv, ...runAs.options, '--', SHELL];
+  return { perl, enter: enterBy(nsenter, setsid, root), userNamespace: !root, shell };
 }
 
 function sandboxTools({ bwrap, nsenter, setpriv, setsid, root }: Tools): SandboxTools | undefined {
@@ -315,9 +355,9 @@ async function findTools({ path, without = [] }: Omit<ContainmentOptions, 'id'>)
       isExecutable,
     );
   const found = await Promise.all(
-    (['bwrap', 'nsenter', 'setpriv', 'setsid', 'unshare'] as const)
-      .filter((name) => !(without as readonly string[]).includes(name))
-      .map(async (name) => [name, await find(name)] as const),
+    TOOLS.filter((name) => !(without as readonly string[]).includes(name)).map(
+      async (name) => [name, await find(name)] as const,
+    ),
   );
   return { root, ...Object.fromEntries(found.filter(([, at]) => at !== undefined)) };
 }

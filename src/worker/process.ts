@@ -65,7 +65,7 @@ const MAX_REPORT = 1_000;
 
 /** What the host gives to one command; closed in the worker when it was handed over. */
 interface Channels {
-  /** stdout, and stderr where it is another. */
+  /** stdout, and stderr where it is another; none of a shell that stands there, which has its own. */
   readonly pipes: readonly Pipe[];
   readonly stdin: Pipe | NamedInput | undefined;
   readonly pty: Pty | undefined;
@@ -94,21 +94,17 @@ export async function startProcess(request: StartRequest, pool: PipePool): Promi
     else if (spec.stdin === 'pipe') stdin = await inputFor(request, pool);
     const words = wordsOf(request, program, stdin, pty);
     const standing = standingFor(request, program, words);
-    if (standing !== undefined) {
-      standing.standby.take();
-      pipes.push(standing.standby.out, standing.standby.err);
-    } else if (pty === undefined) {
-      pipes.push(await pool.take());
-      if (spec.streams === 'split') pipes.push(await pool.take());
+    if (standing === undefined) {
+      // It would be taken for a part of the command.
+      place.standby?.close();
+      if (pty === undefined) {
+        pipes.push(await pool.take());
+        if (spec.streams === 'split') pipes.push(await pool.take());
+      }
     }
     const started = await launch(program, request, words, standing, { pipes, stdin, pty });
     if ('fault' in started) return await fail((path) => explainFault(started.fault, path, request.cwd));
-    const read = started.outputs.length;
-    for (const [i, pipe] of pipes.entries()) {
-      closeSync(pipe.writeFd);
-      // A shell that stood there had both, whatever the command needs.
-      if (pty !== undefined || i >= read) closeSync(pipe.readFd);
-    }
+    for (const { writeFd } of pipes) closeSync(writeFd);
     if (stdin !== undefined) closeSync(stdin.readFd);
     return { type: 'started', process: started };
   } catch (error) {
@@ -148,8 +144,11 @@ function standingFor({ place, enterGroup }: StartRequest, program: Program, word
 }
 
 interface Started {
-  readonly child: ChildProcess;
+  readonly pid: number;
   readonly exited: Promise<Exit>;
+  /** What the launching shell says. */
+  readonly report: Readable;
+  kill(): void;
 }
 
 async function spawnNew(
@@ -161,7 +160,10 @@ async function spawnNew(
   const { pipes, stdin } = channels;
   const [out, err = out] = pipes;
   const { scriptFile } = program;
-  if (request.runAs !== undefined) giveTo(request.runAs, channels, scriptFile?.fd);
+  if (request.runAs !== undefined) {
+    const outputs = pipes.map(({ writeFd }) => writeFd);
+    giveTo(request.runAs, scriptFile === undefined ? outputs : [...outputs, scriptFile.fd], channels);
+  }
   const { argv, env } = launchOf(words);
   const [file = '', ...args] = [...request.enterGroup, ...request.place.enter, ...argv];
   const child = spawn(file, args, {
@@ -182,7 +184,16 @@ async function spawnNew(
     child.once('exit', (code, signal) => resolve({ code, signal }));
   });
   await spawned(child);
-  return { child, exited };
+  const report = child.stdio[REPORT_FD] as Readable;
+  return { pid: child.pid as number, exited, report, kill: () => void child.kill('SIGKILL') };
+}
+
+/** The shell that stands there goes on to the program. */
+function goOn({ standby, script }: Standing, { runAs }: StartRequest, channels: Channels): Started {
+  const { pid, exited, report, out, err, kill } = standby;
+  if (runAs !== undefined) giveTo(runAs, [out, err], channels);
+  standby.tell(script);
+  return { pid, exited, report, kill };
 }
 
 async function launch(
@@ -194,12 +205,14 @@ async function launch(
 ): Promise<RunningProcess | { readonly fault: LaunchFault }> {
   const { pipes, stdin, pty } = channels;
   const { spec, place, cwd, mark } = request;
-  const { child, exited } = standing?.standby ?? (await spawnNew(request, program, words, channels));
-  standing?.standby.tell(standing.script);
-  const report = readReportOf(child);
+  const started =
+    standing === undefined ? await spawnNew(request, program, words, channels) : goOn(standing, request, channels);
+  const { pid, exited } = started;
+  const report = readReportOf(started);
   const fault = await report.first;
   if (fault !== undefined) return { fault };
-  const { leader, tree } = place.adopt(child.pid as number, mark);
+  const { leader, tree } = place.adopt(pid, mark);
+  const outputs = outputsOf(spec, pipes, standing, pty);
   return {
     pid: leader,
     tree,
@@ -208,27 +221,43 @@ async function launch(
       const late = report.fault();
       return late === undefined ? undefined : explainFault(late, program.argv[0] ?? '', cwd);
     },
-    outputs:
-      pty === undefined
-        ? pipes
-            .slice(0, spec.streams === 'split' ? 2 : 1)
-            .map(({ readFd }, i) => ({ stream: i === 0 ? 'out' : 'err', readFd }))
-        : [{ stream: 'pty', pty }],
+    outputs,
     ...(pty === undefined ? {} : { pty, input: pty.input }),
     ...(stdin === undefined ? {} : { input: pipeSink(stdin.writeFd) }),
   };
 }
 
-/** Programs open /dev/stdout and the like again, which asks for the rights of a file. */
-function giveTo({ uid, gid }: RunAs, { pipes, stdin, pty }: Channels, scriptFd: number | undefined): void {
-  for (const { writeFd } of pipes) fchownSync(writeFd, uid, gid);
+/** What of its output is to be read. A shell that stood there had both pipes, whatever the command needs. */
+function outputsOf(
+  { streams }: CommandSpec,
+  pipes: readonly Pipe[],
+  standing: Standing | undefined,
+  pty: Pty | undefined,
+): readonly OutputSource[] {
+  const reading = pipes.map(({ readFd }) => readFd);
+  if (standing !== undefined) {
+    standing.standby.take();
+    reading.push(standing.standby.out, standing.standby.err);
+  }
+  const wanted = pty !== undefined ? 0 : streams === 'split' ? 2 : 1;
+  reading.slice(wanted).forEach(closeSync);
+  if (pty !== undefined) return [{ stream: 'pty', pty }];
+  return reading.slice(0, wanted).map((readFd, i) => ({ stream: i === 0 ? 'out' : 'err', readFd }));
+}
+
+/**
+ * Programs open /dev/stdout and the like again, which asks for the rights of a file.
+ *
+ * @param fds of pipes, either end, and of a script
+ */
+function giveTo({ uid, gid }: RunAs, fds: readonly number[], { stdin, pty }: Channels): void {
+  for (const fd of fds) fchownSync(fd, uid, gid);
   if (stdin !== undefined) fchownSync(stdin.readFd, uid, gid);
   if (pty !== undefined) chownSync(pty.path, uid, gid);
-  if (scriptFd !== undefined) fchownSync(scriptFd, uid, gid);
 }
 
 /** What the launching shell says. `first` rejects when it hangs; it is killed then. */
-function readReportOf(child: ChildProcess): {
+function readReportOf({ report: pipe, kill }: Started): {
   readonly first: Promise<LaunchFault | undefined>;
   fault(): LaunchFault | undefined;
 } {
@@ -238,9 +267,8 @@ function readReportOf(child: ChildProcess): {
     return said === 'started' ? undefined : said;
   };
   const first = new Promise<LaunchFault | undefined>((resolve, reject) => {
-    const pipe = child.stdio[REPORT_FD] as Readable;
     const timer = setTimeout(() => {
-      child.kill('SIGKILL');
+      kill();
       pipe.destroy();
       reject(new Error(`it did not start within ${LAUNCHED_WITHIN_MS} ms`));
     }, LAUNCHED_WITHIN_MS);
@@ -248,8 +276,8 @@ function readReportOf(child: ChildProcess): {
       clearTimeout(timer);
       resolve(fault());
     };
-    pipe.setEncoding('latin1').on('data', (text: string) => {
-      if (report.length < MAX_REPORT) report += text;
+    pipe.on('data', (bytes: Buffer) => {
+      if (report.length < MAX_REPORT) report += bytes.toString('latin1');
       if (readReport(report) !== undefined) settle();
     });
     pipe.once('close', settle).once('error', settle);

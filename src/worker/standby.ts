@@ -1,84 +1,115 @@
 /**
- * A shell that stands in a room ahead of its command, with pipes for its output: it has passed everything on the way in
- * (nsenter, the user, a session of its own) before anybody waits, and the worker, which is large, need not be forked then.
- * What it is to become it reads from its stdin, a pipe that nobody else can read, see `process-launch.ts`.
+ * A shell that stands in a room ahead of its command, with pipes for its output: it has passed everything on the way in before
+ * anybody waits, and the worker, which is large, need not be forked. What it is to become it reads from its stdin, a pipe, see
+ * `process-launch.ts`.
  *
- * Measured: from the wish to the program 9 to 20 ms without, about 2 ms with one.
+ * The pipes were made in the room (`room-keeper.pl`); they are opened here by the descriptors of the shell in /proc.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import type { Writable } from 'node:stream';
+import { closeSync, constants, openSync } from 'node:fs';
+import { Socket } from 'node:net';
+import { constants as system } from 'node:os';
+import type { Readable } from 'node:stream';
 import type { Exit } from '../domain/outcome.js';
-import { SHELL } from './containment-room.js';
-import { closePipe, type Pipe, type PipePool } from './pipes.js';
 import { REPORT_FD } from './process-launch.js';
+import { sendSignal } from './process-tree.js';
 
 export interface Standby {
-  readonly child: ChildProcess;
+  readonly pid: number;
+  /** Of what it became. A room that is gone counts as SIGKILL. Never rejects. */
   readonly exited: Promise<Exit>;
-  readonly out: Pipe;
-  readonly err: Pipe;
+  /** What it says on its way to the program. */
+  readonly report: Readable;
+  /** Where its stdout and stderr are read; reading does not block. */
+  readonly out: number;
+  readonly err: number;
   /** Whether it still stands there. */
   readonly ready: boolean;
-  /** From here on the pipes are the caller's. */
+  /** From here on `out` and `err` are the caller's. */
   take(): void;
   /** What it is to do, once. */
   tell(script: string): void;
-  /** Lets go of what was not taken. It ends with its room. Idempotent. */
+  kill(): void;
+  /** Lets go of one that was not taken, which ends it. Idempotent. */
   close(): void;
 }
 
-/** @param enter of the room, and everything after it that needs the worker's rights */
-export async function standIn(enter: readonly string[], pool: PipePool): Promise<Standby> {
-  const pipes: Pipe[] = [];
+const READ = constants.O_RDONLY | constants.O_NONBLOCK;
+const WRITE = constants.O_WRONLY | constants.O_NONBLOCK;
+const MAX_REPORT = 1_000;
+
+/** @param pid of a shell that stands in a room @throws when its descriptors may not be opened */
+export function openStandby(pid: number): Standby {
+  const opened: number[] = [];
+  const open = (fd: number, flags: number): number => {
+    const mine = openSync(`/proc/${pid}/fd/${fd}`, flags);
+    opened.push(mine);
+    return mine;
+  };
   try {
-    const [out, err] = [await pool.take(), await pool.take()];
-    pipes.push(out, err);
-    const [file = '', ...args] = [...enter, SHELL];
-    const child = spawn(file, args, {
-      cwd: '/',
-      env: {},
-      stdio: ['pipe', out.writeFd, err.writeFd, 'ignore', 'pipe'],
-      detached: true,
-    });
-    const exited = new Promise<Exit>((resolve) => {
-      child.once('exit', (code, signal) => resolve({ code, signal }));
-    });
-    await new Promise<void>((resolve, reject) => {
-      child.once('spawn', resolve);
-      // Stays: a later error, as of a failed kill, must not end the worker.
-      child.on('error', reject);
-    });
-    // Their ends are told by `exit`.
-    child.stdin?.on('error', () => {});
-    child.stdio[REPORT_FD]?.on('error', () => {});
-    return standingShell(child, exited, out, err);
+    const script = open(0, WRITE);
+    return standing(pid, { script, out: open(1, READ), err: open(2, READ), report: open(REPORT_FD, READ) });
   } catch (error) {
-    pipes.forEach(closePipe);
+    opened.forEach(closeSync);
     throw error;
   }
 }
 
-function standingShell(child: ChildProcess, exited: Promise<Exit>, out: Pipe, err: Pipe): Standby {
-  const control = child.stdin as Writable;
+function standing(pid: number, fds: { script: number; out: number; err: number; report: number }): Standby {
+  const { out, err } = fds;
+  const control = new Socket({ fd: fds.script, readable: false, writable: true });
+  const report = new Socket({ fd: fds.report, readable: true, writable: false });
+  // Their ends are told by `exited`.
+  control.on('error', () => {});
+  report.on('error', () => {});
   let state: 'standing' | 'taken' | 'over' = 'standing';
+  let ended = false;
+  let said = '';
+  const exited = new Promise<Exit>((resolve) => {
+    const end = (exit: Exit) => {
+      ended = true;
+      resolve(exit);
+      control.destroy();
+      report.destroy();
+    };
+    report.on('data', (bytes: Buffer) => {
+      if (said.length < MAX_REPORT) said += bytes.toString('latin1');
+      const [, status] = /^exit (\d+)\n/m.exec(said) ?? [];
+      if (status !== undefined) end(exitOf(Number(status)));
+    });
+    report.once('close', () => end({ code: null, signal: 'SIGKILL' }));
+  });
+  // It does not keep a worker from ending: rooms are closed then.
+  control.unref();
   return {
-    child,
+    pid,
     exited,
+    report,
     out,
     err,
     get ready() {
-      return state === 'standing' && child.exitCode === null && child.signalCode === null;
+      return state === 'standing' && !ended;
     },
     take() {
       state = 'taken';
     },
     tell: (script) => void control.end(script),
+    kill: () => void (ended || sendSignal(pid, 'SIGKILL')),
     close() {
       if (state !== 'standing') return;
       state = 'over';
+      if (!ended) sendSignal(pid, 'SIGKILL');
       control.destroy();
-      closePipe(out);
-      closePipe(err);
+      report.destroy();
+      closeSync(out);
+      closeSync(err);
     },
   };
+}
+
+/** @param status as wait(2) has it */
+function exitOf(status: number): Exit {
+  const number = status & 0x7f;
+  if (number === 0) return { code: status >> 8, signal: null };
+  const [name = `SIG${number}`] = Object.entries(system.signals).find(([, other]) => other === number) ?? [];
+  return { code: null, signal: name };
 }

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { axe } from '../support/axe.js';
 import { startBrowser, WIDE } from '../support/browser.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
+import { DEFAULT_LIMIT_MS } from '../support/wait.js';
 
 const SCREENS = fileURLToPath(new URL('../../.artifacts/screens/', import.meta.url));
 
@@ -24,7 +25,7 @@ describe("the operators' pages", () => {
       httpCredentials: { username: 'ops', password: cluster.adminToken },
     });
     page = await context.newPage();
-    page.setDefaultTimeout(15_000);
+    page.setDefaultTimeout(DEFAULT_LIMIT_MS);
     page.on('pageerror', (error) => faults.push(error.message));
     // What the policy of a page keeps back (the board's fonts) fails by itself.
     page.on('requestfailed', (request) => void blocked.add(request.url()));

@@ -14,7 +14,7 @@ import {
 } from '../support/browser.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { dial } from '../support/tab.js';
-import { until } from '../support/wait.js';
+import { DEFAULT_LIMIT_MS, until } from '../support/wait.js';
 
 const GRACE_MS = 2_500;
 
@@ -58,7 +58,7 @@ describe('a page behind a balancer over two nodes', () => {
     const stored = await tab.page.evaluate(() => JSON.stringify(Object.entries(sessionStorage)));
 
     const page = await tab.page.context().newPage();
-    page.setDefaultTimeout(10_000);
+    page.setDefaultTimeout(DEFAULT_LIMIT_MS);
     const copy = webTab(page, balancer.url);
     // What a browser does when it duplicates a tab: the new one begins with a copy of the storage.
     await page.addInitScript((text) => {

@@ -1,8 +1,11 @@
 /** What stands around the console: pages of other origins, nodes that are being replaced, and the desktop that shows its notices. */
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -31,6 +34,7 @@ describe('around the console', () => {
   let stranger: Awaited<ReturnType<typeof startApplication>>;
   let cluster: Cluster;
   let browser: Browser;
+  let folder: string;
   /** One for all of them, since a new one costs more than what they do. */
   let page: Page;
 
@@ -39,8 +43,10 @@ describe('around the console', () => {
     const env = { HOMING_PUBLIC_ORIGINS: `${application.origin}/` };
     [cluster, browser] = await Promise.all([startCluster({ nodes: 1, workers: 1, env }), startBrowser()]);
     page = await browser.newPage();
+    folder = await mkdtemp(join(tmpdir(), 'homing-surroundings-'));
   });
   afterAll(async () => {
+    await rm(folder, { recursive: true, force: true });
     await browser?.close();
     await cluster?.[Symbol.asyncDispose]();
     for (const { server } of [application, stranger]) {
@@ -89,13 +95,15 @@ describe('around the console', () => {
       };
     });
     const tab = await openWebTab(browser, url, cluster.token(), { conversation: 'desktop', page });
-    const first = await tab.run('read line < /dev/null; sleep 1; echo done; exit 3');
+    const gate = join(folder, 'seen-by-nobody');
+    const first = await tab.run(`until [ -e ${gate} ]; do sleep 0.05; done; echo done; exit 3`);
     await tab.run('true');
     // Headless, every page counts as seen.
     await page.evaluate(() => {
       Object.defineProperty(document, 'hidden', { get: () => true, configurable: true });
       document.dispatchEvent(new Event('visibilitychange'));
     });
+    await writeFile(gate, '');
     const shown = () =>
       page.evaluate(() =>
         (window as unknown as { seen: Notification[] }).seen.map(({ title, body, tag }) => ({ title, body, tag })),

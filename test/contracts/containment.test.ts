@@ -8,11 +8,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { KillRequest } from '../../src/domain/ports.js';
 import type { Outcome } from '../../src/protocol/entries.js';
 import type { CommandId } from '../../src/protocol/ids.js';
-import { probeRoom } from '../../src/worker/containment-probe.js';
+import { probeKeeper, probeRoom } from '../../src/worker/containment-probe.js';
 import { sweepLeftovers } from '../../src/worker/containment-sweep.js';
 import { openHost } from '../../src/worker/host.js';
 import { openLedger } from '../../src/worker/ledger.js';
-import { commandLine, isRunning, MARKER, marked } from '../support/processes.js';
+import { childrenOf, commandLine, isRunning, MARKER, marked } from '../support/processes.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
 import { createStores, type Stores, silentLog } from '../support/stores.js';
 import {
@@ -89,10 +89,14 @@ async function begin(worker: TestWorker, spec: Spec, text: string) {
   };
 }
 
-describe.each(['pidns', 'group'] as const)('at containment %s', (level) => {
+describe.each([
+  ['pidns', 'room keeper', []],
+  ['pidns', 'setpriv and unshare', ['perl']],
+  ['group', 'process group', ['unshare', 'bwrap']],
+] as const)('at containment %s by %s', (level, means, without) => {
   let worker: TestWorker;
   beforeAll(async () => {
-    worker = await startWorkerOn(stores, redis.url, {}, { level });
+    worker = await startWorkerOn(stores, redis.url, {}, { without });
   });
   afterAll(() => worker[Symbol.asyncDispose]());
 
@@ -100,7 +104,7 @@ describe.each(['pidns', 'group'] as const)('at containment %s', (level) => {
     const { said } = await runOn(worker, { argv: ['true'] });
     expect(said[0]?.params).toMatchObject({ containment: level });
     const facts = (await stores.presence.workers()).find(({ id }) => id === worker.worker.workerId)?.facts;
-    expect(facts).toMatchObject({ containment: level, means: expect.any(String) });
+    expect(facts).toMatchObject({ containment: level, means });
   });
 
   it.each([0, 3, 126, 127, 137, 255])('[CO8] exit code %i comes through as it is', async (code) => {
@@ -160,7 +164,7 @@ describe.each(['pidns', 'group'] as const)('at containment %s', (level) => {
   });
 
   it('[CO5] with leftovers: keep the command runs until the last of them is gone, and can be killed', async () => {
-    const gate = join(folder, `gate-${level}`);
+    const gate = join(folder, `gate-${level}-${without.length}`);
     const kept = await begin(worker, { ...program('keeper.sh', gate), leftovers: 'keep' }, 'early');
     await never(
       'an end before its child ended',
@@ -333,6 +337,68 @@ describe.runIf(process.getuid?.() === 0)('the probe of a worker', () => {
     expect(await seen(unshare)).toMatch(/^\d+ processes outlived the death of their worker$/);
     expect(await seen(['/bin/false'])).toBe('it ended at once');
     expect(await seen(['/no/such/tool'])).toEqual(expect.any(String));
+  });
+});
+
+describe('a room keeper', () => {
+  const keepers = () => running('room-keeper.pl').filter((pid) => childrenOf(process.pid).includes(pid));
+  const standing = {
+    enter: ['/usr/bin/nsenter', '--pid', '--mount', '--', '/usr/bin/setsid'],
+    userNamespace: process.getuid?.() !== 0,
+    shell: ['/bin/sh'],
+  };
+
+  it('[CO4] [CO8] that dies takes its rooms with it, which is told, and the next command has a room again', async () => {
+    await using worker = await startWorkerOn(stores, redis.url);
+    const seconds = uniqueSeconds();
+    const command = await begin(worker, script(`setsid sleep ${seconds} & echo up; sleep ${seconds}`), 'up');
+    expect(keepers()).toHaveLength(1);
+    process.kill(keepers()[0] as number, 'SIGKILL');
+    expect(await command.outcome()).toMatchObject({ reason: 'signaled', signal: 'SIGKILL', leftovers: 0 });
+    expect(running(`sleep ${seconds}`)).toEqual([]);
+    for (const code of [4, 5, 6]) {
+      expect((await runOn(worker, script(`exit ${code}`))).outcome).toMatchObject({ reason: 'exited', code });
+    }
+    expect(keepers()).toHaveLength(1);
+  });
+
+  it('gives a command nothing but what it is to have', async () => {
+    await using worker = await startWorkerOn(stores, redis.url);
+    const own =
+      'echo fds: $(ls /proc/self/fd); grep SigIgn /proc/self/status; ps -o pid=,pgid=,sid= -p $$; ps -e -o pid=';
+    const { output } = await runOn(worker, { ...script(own), streams: 'split' });
+    const [fds, ignored, leader, ...pids] = output.toString().trim().split('\n');
+    // The last one is what ls reads from.
+    expect(fds).toBe('fds: 0 1 2 3');
+    expect(ignored).toMatch(/\t0+$/);
+    expect(new Set(leader?.trim().split(/ +/)).size).toBe(1);
+    // The init, the command, and ps.
+    expect(pids).toHaveLength(3);
+  });
+
+  it('makes as many rooms as commands come at once', async () => {
+    await using worker = await startWorkerOn(stores, redis.url, { concurrency: 40 });
+    const ends = await Promise.all(
+      Array.from({ length: 40 }, (_, code) => runOn(worker, script(`echo ${code}; exit ${code}`))),
+    );
+    expect(ends.map(({ output, outcome }) => [output.toString(), outcome.code])).toEqual(
+      ends.map((_, code) => [`${code}\n`, code]),
+    );
+  });
+
+  it('[CO4] is trusted when its rooms died with it, and not when one lives on, can not be made or is not there', async () => {
+    const perl = '/usr/bin/perl';
+    expect(await probeKeeper({ ...standing, perl })).toBeUndefined();
+    const deaf = join(folder, 'perl-without-prctl');
+    const text = `#!/bin/sh\nsed s/^dies_with_parent.*// "$1" > ${deaf}.pl; shift; exec ${perl} ${deaf}.pl "$@"\n`;
+    await writeFile(deaf, text, { mode: 0o755 });
+    expect(await probeKeeper({ ...standing, perl: deaf })).toMatch(
+      /^\d+ processes outlived the death of their worker$/,
+    );
+    expect(await probeKeeper({ ...standing, perl: '/bin/false' })).toBe('the keeper of rooms ended');
+    expect(await probeKeeper({ ...standing, perl: '/no/such/perl' })).toEqual(expect.any(String));
+    expect(await probeKeeper({ ...standing, perl, shell: ['/no/such/shell'] })).toEqual(expect.any(String));
+    await until('none of them to be left', () => keepers().length === 0);
   });
 });
 

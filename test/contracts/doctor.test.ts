@@ -8,7 +8,7 @@ import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { MAIN, runHoming } from '../support/cluster.js';
 import { type Household, startHousehold } from '../support/household.js';
-import { freePort } from '../support/redis.js';
+import { stablePort } from '../support/ports.js';
 
 describe('homing doctor beside a running homing up', () => {
   let home: Household;
@@ -92,7 +92,7 @@ describe('homing doctor on its own', () => {
   });
 
   it('tells a port that another program has', async () => {
-    const other = createServer().listen(await freePort(), '127.0.0.1');
+    const other = createServer().listen(await stablePort(), '127.0.0.1');
     await once(other, 'listening');
     try {
       const { port } = other.address() as { port: number };

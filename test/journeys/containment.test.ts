@@ -136,11 +136,12 @@ describe.runIf(process.getuid?.() === 0)('a worker without root', () => {
   const readable = () => spawnSync('setpriv', [...asNobody, 'cat', `${dist}/worker/host.js`]).status === 0;
 
   it.each([
-    ['setpriv and unshare', []],
-    ['bwrap', ['unshare']],
+    ['room keeper', []],
+    ['setpriv and unshare', ['perl']],
+    ['bwrap', ['perl', 'unshare']],
   ])(
     '[CO4] has rooms and sandboxes by %s where user namespaces are allowed',
-    async (_, without) => {
+    async (means, without) => {
       // A checkout in a folder of root's own can not be run by others.
       if (!readable() || spawnSync('setpriv', [...asNobody, 'unshare', '--user', 'true']).status !== 0) return;
       const dataDir = await mkdtemp(join(tmpdir(), 'homing-nobody-'));
@@ -160,6 +161,7 @@ describe.runIf(process.getuid?.() === 0)('a worker without root', () => {
       expect(JSON.parse(stdout)).toEqual({
         uid: 65_534,
         level: 'pidns',
+        means,
         ends: [undefined, 'workspace', 'offline', 'readonly'].map((profile) => ({
           ...(profile === undefined ? {} : { profile }),
           code: null,

@@ -159,7 +159,7 @@ describe('garbage', () => {
     const { result } = await line.ask(request(1, 'command.run', { script }));
     const { commandId } = result;
     await until('its end', () => line.heard.some(({ method }) => method === 'command.ended'));
-    const asked = 150;
+    const asked = 100;
     line.socket.ws.pause();
     for (let i = 0; i < asked; i += 1) line.socket.ws.send(request(1000 + i, 'command.log', { commandId }));
     const waiting = () => cluster.metric(0, 'homing_outbox_bytes');

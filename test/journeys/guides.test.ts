@@ -8,7 +8,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { settingsReference } from '../../src/ops/settings-reference.js';
 import { MAIN } from '../support/cluster.js';
 import { type Household, startHousehold } from '../support/household.js';
-import { freePort, startRedis } from '../support/redis.js';
+import { stablePort } from '../support/ports.js';
+import { startRedis } from '../support/redis.js';
 import { ROOT, snippetsOf, startProgram } from '../support/snippets.js';
 
 /** Run here. The others have tests of their own, or nothing to run. */
@@ -62,7 +63,7 @@ it('docs/quick-start.md', { timeout: LIMIT_MS + 5_000 }, async () => {
 
 it('docs/cluster.md', { timeout: LIMIT_MS + 5_000 }, async () => {
   await using redis = await startRedis({ config: ['client-output-buffer-limit pubsub 256mb 64mb 60'] });
-  const ports = await Promise.all([7420, 7421, 7430, 7431].map(async (port) => [port, await freePort()] as const));
+  const ports = await Promise.all([7420, 7421, 7430, 7431].map(async (port) => [port, await stablePort()] as const));
   const real = (text: string) =>
     ports.reduce(
       (all, [port, free]) => all.replaceAll(String(port), String(free)),

@@ -4,9 +4,9 @@ import { type Balancer, HAPROXY, startBalancer } from '../support/balancer.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { expectComplete, expectOnly } from '../support/expect-tab.js';
 import { startProgram } from '../support/household.js';
+import { stablePort } from '../support/ports.js';
 import { MARKER, markerFor } from '../support/processes.js';
 import { createStage, type Stage } from '../support/programs.js';
-import { freePort } from '../support/redis.js';
 import { openTab, type Tab } from '../support/tab.js';
 import { until, within } from '../support/wait.js';
 
@@ -21,7 +21,7 @@ type Place = { readonly port: number; readonly opsPort: number };
 /** A node that starts again does so where it was, as a container does. */
 async function placesFor(count: number): Promise<Place[]> {
   const places: Place[] = [];
-  for (let n = 0; n < count; n += 1) places.push({ port: await freePort(), opsPort: await freePort() });
+  for (let n = 0; n < count; n += 1) places.push({ port: await stablePort(), opsPort: await stablePort() });
   return places;
 }
 

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { accessSync, constants } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { freePort } from './redis.js';
+import { stablePort } from './ports.js';
 import { until, within } from './wait.js';
 
 const CONFIGURATION = fileURLToPath(new URL('../../deploy/haproxy.cfg', import.meta.url));
@@ -31,7 +31,7 @@ export async function startBalancer(
   { idle }: { readonly idle?: string } = {},
 ): Promise<Balancer> {
   if (HAPROXY === undefined) throw new Error('haproxy is not installed');
-  const port = await freePort();
+  const port = await stablePort();
   const places = nodes.flatMap((node, i) => [
     [`HOMING_NODE_${i + 1}_HOST`, '127.0.0.1'],
     [`HOMING_NODE_${i + 1}_PORT`, String(node.port)],

@@ -411,7 +411,8 @@ class Run {
         condition === 'attachment' ? { attachment } : (condition as 'grace' | 'continue'),
       );
       const heirState = this.model.sessions.get(this.heirs.get(session.id) ?? '')?.state;
-      if (heirState !== 'live' && heirState !== 'away')
+      // It is chosen when a close begins, and not by one that is refused.
+      if (allowed && heirState !== 'live' && heirState !== 'away')
         this.heirs.set(session.id, this.model.heirOf(session.principal));
       const answer = (await scripts.run(
         'close',
@@ -543,6 +544,15 @@ class Run {
   }
 }
 
+/** One history, given. @throws what differs */
+export async function replay(stores: Stores, steps: readonly Step[]): Promise<void> {
+  const run = new Run(stores, placeOf('ann', 'replayed'));
+  for (const one of steps) {
+    await run.apply(one);
+    await run.compare();
+  }
+}
+
 /**
  * Runs random histories; each has a conversation of its own.
  * @returns undefined when model and scripts agree in all, else the shrunk history and what differs
@@ -563,5 +573,8 @@ export async function findDisagreement(stores: Stores, count: number, seed?: num
     numRuns: count,
     ...(seed === undefined ? {} : { seed, endOnFailure: true }),
   });
-  return details.failed ? fc.defaultReportMessage(details) : undefined;
+  // What did not agree is in the error alone.
+  const { errorInstance: error } = details;
+  const why = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  return details.failed ? `${fc.defaultReportMessage(details)}\n${why}` : undefined;
 }

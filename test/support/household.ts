@@ -90,14 +90,10 @@ export async function startHousehold(args: readonly string[] = [], more: Record<
     },
   };
   try {
-    await until(
-      'homing up to be ready',
-      () => {
-        if (up.child.exitCode !== null) throw new Error('it ended');
-        return /^ready$/m.test(up.stdout());
-      },
-      20_000,
-    );
+    await until('homing up to be ready', () => {
+      if (up.child.exitCode !== null) throw new Error('it ended');
+      return /^ready$/m.test(up.stdout());
+    });
   } catch (error) {
     await household[Symbol.asyncDispose]();
     throw new Error(`${error}; it said:\n${up.stdout()}\n${up.stderr()}`);

@@ -5,7 +5,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { freePort } from './redis.js';
+import { stablePort } from './ports.js';
 import { until } from './wait.js';
 
 const RULES = fileURLToPath(new URL('../../deploy/prometheus/alerts.yml', import.meta.url));
@@ -23,7 +23,7 @@ export async function startPrometheus(options: {
   rules(text: string): string;
 }): Promise<AsyncDisposable & { alerts(): Promise<readonly FiredAlert[]> }> {
   const folder = await mkdtemp(join(tmpdir(), 'homing-prometheus-'));
-  const port = await freePort();
+  const port = await stablePort();
   const settings = {
     global: { scrape_interval: '500ms', evaluation_interval: '500ms' },
     rule_files: ['alerts.yml'],

@@ -8,7 +8,8 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Command, Redis } from 'ioredis';
-import { endServer, freePort, launchServer } from './redis.js';
+import { stablePort } from './ports.js';
+import { endServer, launchServer, whereverPortsAreFree } from './redis.js';
 import { until } from './wait.js';
 
 /** A member is taken for dead after this long; a failover then takes about another second. */
@@ -52,11 +53,14 @@ export interface TestRedisCluster extends AsyncDisposable {
 /** The slot of a key or channel. */
 export const slotOf = (key: string): number => new Command('get', [key]).getSlot() as number;
 
-export async function startRedisCluster(config: readonly string[] = []): Promise<TestRedisCluster> {
+export const startRedisCluster = (config: readonly string[] = []): Promise<TestRedisCluster> =>
+  whereverPortsAreFree(() => start(config));
+
+async function start(config: readonly string[]): Promise<TestRedisCluster> {
   const folder = await mkdtemp(join(tmpdir(), 'homing-cluster-'));
   const ids = Array.from({ length: 2 * SHARDS }, () => randomBytes(20).toString('hex'));
   const ports: { port: number; bus: number }[] = [];
-  for (let n = 0; n < ids.length; n += 1) ports.push({ port: await freePort(), bus: await freePort() });
+  for (let n = 0; n < ids.length; n += 1) ports.push({ port: await stablePort(), bus: await stablePort() });
   const members: ClusterMember[] = [];
 
   /** The first half are masters, each replica has the number of its master in the second half. */
@@ -258,7 +262,7 @@ export async function startRedisCluster(config: readonly string[] = []): Promise
     },
 
     async whole() {
-      await until('the cluster to be whole', isWhole, 15_000);
+      await until('the cluster to be whole', isWhole);
     },
 
     async [Symbol.asyncDispose]() {

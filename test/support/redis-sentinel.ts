@@ -4,7 +4,8 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
-import { endServer, freePort, launchServer } from './redis.js';
+import { stablePort } from './ports.js';
+import { endServer, launchServer, whereverPortsAreFree } from './redis.js';
 import { until } from './wait.js';
 
 const NAME = 'main';
@@ -31,11 +32,14 @@ export interface TestRedisSentinel extends AsyncDisposable {
   failover(): Promise<SentinelMember>;
 }
 
-export async function startRedisSentinel(config: readonly string[] = []): Promise<TestRedisSentinel> {
+export const startRedisSentinel = (config: readonly string[] = []): Promise<TestRedisSentinel> =>
+  whereverPortsAreFree(() => start(config));
+
+async function start(config: readonly string[]): Promise<TestRedisSentinel> {
   const folder = await mkdtemp(join(tmpdir(), 'homing-sentinel-'));
-  const masterPort = await freePort();
-  const ports = [masterPort, await freePort(), await freePort()];
-  const sentinelPorts = [await freePort(), await freePort(), await freePort()];
+  const masterPort = await stablePort();
+  const ports = [masterPort, await stablePort(), await stablePort()];
+  const sentinelPorts = [await stablePort(), await stablePort(), await stablePort()];
   const sentinels: ChildProcess[] = [];
   const asking: Redis[] = [];
 

@@ -3,9 +3,9 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { stablePort } from './ports.js';
 import { testServer } from './server.js';
 
 export interface TestRedis extends AsyncDisposable {
@@ -74,28 +74,25 @@ export async function startRedis(options: TestRedisOptions = {}): Promise<TestRe
     },
   };
 
-  // Another process may take the free port before Redis does: then with another one.
-  for (let attempt = 1; ; attempt += 1) {
-    port = await freePort();
-    try {
-      await redis.start();
-      return redis;
-    } catch (error) {
-      if (attempt < 5) continue;
-      await redis[Symbol.asyncDispose]();
-      throw error;
-    }
-  }
+  return whereverPortsAreFree(async () => {
+    port = await stablePort();
+    await redis.start();
+    return redis;
+  }).catch(async (error) => {
+    await redis[Symbol.asyncDispose]();
+    throw error;
+  });
 }
 
-/** A port nobody listened on a moment ago. */
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  await new Promise((resolve) => server.close(resolve));
-  return address.port;
+/** Another process may take a free port before a server does: then once more, with others. */
+export async function whereverPortsAreFree<T>(start: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await start();
+    } catch (error) {
+      if (attempt === 5 || !/address already in use/i.test(String(error))) throw error;
+    }
+  }
 }
 
 function launch(folder: string, host: string, port: number, options: TestRedisOptions): Promise<ChildProcess> {

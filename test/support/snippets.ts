@@ -6,7 +6,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { MARKER, markerFor } from './processes.js';
-import { until, within } from './wait.js';
+import { DEFAULT_LIMIT_MS, until, within } from './wait.js';
 
 export const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -40,7 +40,7 @@ export function startProgram(command: string, args: readonly string[], env: Reco
     child,
     stdout: '',
     stderr: '',
-    async ended(limitMs = 20_000) {
+    async ended(limitMs = DEFAULT_LIMIT_MS) {
       await within(`the end of ${command} ${args.at(-1)}`, over, limitMs);
       return child.exitCode;
     },
