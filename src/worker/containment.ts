@@ -64,7 +64,7 @@ export interface ContainmentOptions {
 
 /** Made ahead, so that a command does not wait for its room. */
 const WARM_ROOMS = 2;
-const REFILL_AFTER_MS = 15;
+const REFILL_AFTER_MS = 2;
 const USUAL_FOLDERS = '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin';
 
 /** Probes the host and ends what dead workers left on it. @throws AppError CONTAINMENT_UNAVAILABLE with a sentence */
@@ -166,8 +166,8 @@ async function assemble(found: Found): Promise<Containment> {
       return inRoom(room, inputs, asUser, standby);
     },
     async close() {
-      rooms?.close();
       kept?.close();
+      rooms?.close();
       lifeline?.close();
       await rm(inputs, { recursive: true, force: true });
     },
@@ -222,6 +222,7 @@ function roomMaker(
     try {
       return await keeper.make();
     } catch (error) {
+      if (keeper.closed) throw error;
       log.warn({ error: messageOf(error) }, 'a room could not be made by its keeper, and is made without it');
       return withTools();
     }

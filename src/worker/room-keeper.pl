@@ -10,15 +10,17 @@
 # it is killed.
 #
 # Arguments: "user" where a room needs a user namespace or "-", and what shall stand in each room.
+# Every page that a copy of this process touches is copied too, and every file handle is pages: descriptors are bare numbers here.
+
 use strict;
 use warnings;
 use POSIX ();
 
 my ($user_namespace, @shell) = @ARGV;
 my $machine = (POSIX::uname())[4];
-my ($CLONE, $MOUNT, $PRCTL) =
-    $machine eq 'x86_64' ? (56, 165, 157)
-  : $machine =~ /^(aarch64|riscv64|loongarch64)$/ ? (220, 40, 167)
+my ($CLONE, $MOUNT, $PRCTL, $PIPE2) =
+    $machine eq 'x86_64' ? (56, 165, 157, 293)
+  : $machine =~ /^(aarch64|riscv64|loongarch64)$/ ? (220, 40, 167, 59)
   : die "the calls of $machine are not known\n";
 die "not of 64 bits\n" if length(pack 'p', '') != 8;
 my $flags = 0x20020000 | POSIX::SIGCHLD(); # CLONE_NEWPID, CLONE_NEWNS
@@ -32,19 +34,20 @@ if (opendir my $open, '/proc/self/fd') {
     POSIX::close($_) for @inherited;
 }
 # Below 5 nothing of ours may be: there the shell's descriptors will stand.
-open my $null, '+<', '/dev/null' or die "$!\n";
-POSIX::dup2(fileno $null, $_) for 3, $REPORT;
+my $null = POSIX::open('/dev/null', POSIX::O_RDWR()) // die "$!\n";
+POSIX::dup2($null, $_) for 3, $REPORT;
+%ENV = ();
 dies_with_parent();
 
 my (%life, %dying); # by pid of the init
 while (1) {
     my $heard = '';
-    vec($heard, fileno $_, 1) = 1 for *STDIN, values %life;
+    vec($heard, $_, 1) = 1 for 0, values %life;
     # An init whose end of the pipe was closed is about to be gone.
     select $heard, undef, undef, %dying ? 0.002 : undef;
     for my $init (keys %life) {
-        next unless vec $heard, fileno $life{$init}, 1;
-        delete $life{$init};
+        next unless vec $heard, $life{$init}, 1;
+        POSIX::close(delete $life{$init});
         $dying{$init} = 1;
     }
     for my $init (keys %dying) {
@@ -52,40 +55,45 @@ while (1) {
         delete $dying{$init};
         say_line("gone $init");
     }
-    next unless vec $heard, fileno STDIN, 1;
-    my $wishes;
-    sysread STDIN, $wishes, 4096 or last;
+    next unless vec $heard, 0, 1;
+    (POSIX::read(0, my $wishes, 4096) || 0) > 0 or last;
     say_line(make()) for 1 .. $wishes =~ tr/\n//;
 }
 
-sub say_line { syswrite STDOUT, "$_[0]\n" or exit 0 }
+sub say_line { POSIX::write(1, "$_[0]\n", 1 + length $_[0]) or exit 0 }
 
 # SIGKILL for whoever calls it, when the parent dies; works on an init too.
 sub dies_with_parent { syscall $PRCTL, 1, POSIX::SIGKILL(), 0, 0, 0 }
 
+# Both ends, neither of which a program inherits.
+sub make_pipe {
+    my $fds = pack 'i2', 0, 0;
+    syscall($PIPE2, $fds, 0x80000) == 0 or die "pipe: $!\n"; # O_CLOEXEC
+    return unpack 'i2', $fds;
+}
+
 sub make {
-    my (%read, %write);
-    pipe $read{$_}, $write{$_} or return "fault pipe: $!" for qw(script out err report life ready);
+    my ($life, $init_end) = eval { make_pipe() } or return "fault $@";
     my $init = syscall $CLONE, $flags, 0, 0, 0, 0;
-    return "fault clone: $!" if $init < 0;
+    my $why = "clone: $!";
     if ($init == 0) {
-        my $fault = eval { be_init(\%read, \%write); 1 } ? '' : $@;
-        syswrite $write{ready}, $fault;
+        eval { be_init($init_end) };
+        POSIX::write($init_end, $@, length $@);
         POSIX::_exit(1);
     }
-    close $_ for values %write;
-    sysread $read{ready}, my $word, 500;
-    if (($word // '') ne "ready\n") {
-        waitpid $init, 0;
-        chomp($word //= '');
-        return 'fault ' . ($word eq '' ? 'it ended at once' : $word);
+    POSIX::close($init_end);
+    if ($init > 0) {
+        $life{$init} = $life;
+        POSIX::read($life, my $word, 500);
+        return "room $init" if ($word // '') eq "ready\n";
+        chomp($why = $word // '');
     }
-    $life{$init} = $read{life};
-    return "room $init";
+    else { POSIX::close($life) }
+    return 'fault ' . ($why || 'it ended at once');
 }
 
 sub be_init {
-    my ($read, $write) = @_;
+    my ($life) = @_;
     dies_with_parent();
     if ($user_namespace eq 'user') {
         put('/proc/self/setgroups', 'deny');
@@ -94,25 +102,24 @@ sub be_init {
     }
     mount_to('none', '/', '', 0x44000);    # MS_PRIVATE, MS_REC: what is mounted here stays here
     mount_to('proc', '/proc', 'proc', 14); # MS_NOSUID, MS_NODEV, MS_NOEXEC
+    my ($script, $script_end) = make_pipe();
+    my ($out_end, $out, $err_end, $err, $report_end, $report) = map { make_pipe() } 1 .. 3;
     # Before the shell is there, so that it has them from its first moment: the worker opens them by /proc.
-    POSIX::dup2(fileno $read->{script}, 0);
-    POSIX::dup2(fileno $write->{out}, 1);
-    POSIX::dup2(fileno $write->{err}, 2);
-    POSIX::dup2(fileno $write->{report}, $REPORT);
+    POSIX::dup2($script, 0);
+    POSIX::dup2($out, 1);
+    POSIX::dup2($err, 2);
+    POSIX::dup2($report, $REPORT);
     my $shell = fork // die "fork: $!\n";
     if ($shell == 0) {
         POSIX::setsid();
-        %ENV = ();
         exec { $shell[0] } @shell or POSIX::_exit(127);
     }
-    POSIX::dup2(fileno $null, $_) for 0 .. 2;
-    delete @$read{keys %$read};
-    # A shell whose script has no writer would end; a room that is left by its worker is killed.
-    delete @$write{qw(out err report)};
+    POSIX::dup2($null, $_) for 0 .. 2;
+    # Not the writing end of its script, without which the shell would end; a room that its worker leaves is killed.
+    POSIX::close($_) for $script, $out_end, $out, $err_end, $err, $report_end, $report;
+    POSIX::write($life, "ready\n", 6);
     $SIG{PIPE} = 'IGNORE';
     $SIG{CHLD} = sub { };
-    syswrite $write->{ready}, "ready\n";
-    delete $write->{ready};
     while (1) {
         my $pid = waitpid -1, 0;
         if ($pid == $shell) { POSIX::write($REPORT, "exit $?\n", length "exit $?\n") }

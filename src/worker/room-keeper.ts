@@ -23,6 +23,7 @@ export interface KeptRoom {
 export interface RoomKeeper {
   /** One after the other. @throws Error with the words of the keeper, or of the system */
   make(): Promise<KeptRoom>;
+  readonly closed: boolean;
   /** Ends all its rooms. Idempotent. */
   close(): void;
 }
@@ -57,6 +58,9 @@ export function createRoomKeeper(options: KeeperOptions): RoomKeeper {
       if (closed) throw new Error('the keeper of rooms is closed');
       if (running?.over !== false) running = startKeeper(options);
       return running.make();
+    },
+    get closed() {
+      return closed;
     },
     close() {
       closed = true;
