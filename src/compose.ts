@@ -30,6 +30,7 @@ import { createGapNotes } from './redis/gap-notes.js';
 import { createKeys } from './redis/keys.js';
 import { createLines } from './redis/lines.js';
 import { createNoticeCounts } from './redis/notice-counts.js';
+import { checkPing } from './redis/ping.js';
 import { createPresence } from './redis/presence.js';
 import { createQuotas } from './redis/quotas.js';
 import { createReassertion } from './redis/reassertion.js';
@@ -183,7 +184,7 @@ export function startNode(settings: Settings, surroundings: NodeSurroundings): P
         },
         webDir: builtWebApp(),
         opsPlugins: operators.plugins,
-        pingRedis: core.ping,
+        checkRedis: () => checkPing(core.ping),
       },
     );
     closers.add(() => gateway.close());
@@ -430,7 +431,7 @@ async function openDoor(
   const { openWorkerDoor } = await import('./ops/worker-door.js');
   const jobs = () => (worker.state === 'running' ? 'ok' : worker.state);
   const identity = { workerId, version: version(), host, port, metricsToken };
-  const door = await openWorkerDoor({ ...identity, jobs, pingRedis: ping, dump: meter.dump });
+  const door = await openWorkerDoor({ ...identity, jobs, checkRedis: () => checkPing(ping), dump: meter.dump });
   closers.add(() => door.close());
   return { opsUrl: door.opsUrl };
 }

@@ -94,8 +94,8 @@ export interface GatewayOptions {
   /** Folder of the built web app, served at `/`; none without it. */
   readonly webDir?: string | undefined;
   readonly opsPlugins?: readonly OpsPlugin[];
-  /** Whether Redis answers; asked by `/readyz`, given up after 1 s. */
-  pingRedis?(): Promise<unknown>;
+  /** Whether Redis answers: 'ok', or why not; asked by `/readyz`. */
+  checkRedis?(): Promise<string>;
 }
 
 /** Further routes of the ops address; those below `/admin` need the admin token. */

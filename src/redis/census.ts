@@ -8,10 +8,10 @@ import type { CommandStore, Presence, WorkerFacts } from '../domain/ports.js';
 import { type CommandId, type NodeId, parseCommandId, parseSessionId, type SessionId } from '../protocol/ids.js';
 import type { CommandSnapshot } from '../protocol/methods.js';
 import { answerOf } from './connections.js';
+import { parseJson } from './json.js';
 import type { Keys } from './keys.js';
 import { askMaster, mastersOf } from './masters.js';
 import { readFields } from './pipelines.js';
-import { parseJson } from './presence.js';
 import { unlessAnotherType } from './redis-errors.js';
 
 export interface NodeRow {

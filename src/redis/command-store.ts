@@ -446,21 +446,22 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       let before = cursor === undefined ? '+inf' : `(${cursor}`;
       const chunk = state === undefined ? LIST_CHUNK : STATE_CHUNK;
       for (let seen = 0; seen < MAX_LISTED; seen += chunk) {
-        const [looked, last, ...flat] = (await scripts.run(
+        // With a label each must be read before it is known whether it fits.
+        const enough = labelName === undefined ? limit - commands.length : chunk;
+        const [over, last, ...flat] = (await scripts.run(
           'list',
           [keys.commands(place.tag as Tag)],
-          [keys.tagPrefix(place.tag as Tag), place.principal, state ?? '', before, chunk],
+          [keys.tagPrefix(place.tag as Tag), place.principal, state ?? '', before, chunk, enough],
         )) as [number, string, ...string[]];
         const wanted = Array.from({ length: flat.length / 2 }, (_, i) => ({
           id: parseCommandId(flat[i * 2]),
           score: flat[i * 2 + 1] ?? '',
         })).filter((row): row is { id: CommandId; score: string } => row.id !== undefined);
-        const room = wanted.slice(0, labelName === undefined ? limit - commands.length : wanted.length);
         const hashes = await readHashes(
           redis,
-          room.map(({ id }) => keys.command(id)),
+          wanted.map(({ id }) => keys.command(id)),
         );
-        for (const [index, { id, score }] of room.entries()) {
+        for (const [index, { id, score }] of wanted.entries()) {
           const hash = hashes[index];
           if (hash?.v === undefined) continue;
           const snapshot = readable(() => readSnapshot(keys.command(id), id, hash), log);
@@ -471,12 +472,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
           commands.push(snapshot);
           if (commands.length === limit) return { commands, next: score };
         }
-        if (room.length < wanted.length) {
-          // One of them could not be read, so there is room for more of these.
-          before = `(${room.at(-1)?.score}`;
-          continue;
-        }
-        if (looked < chunk) return { commands };
+        if (over === 1) return { commands };
         before = `(${last}`;
       }
       return { commands, next: before.slice(1) };

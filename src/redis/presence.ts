@@ -8,6 +8,7 @@ import type { Beat, Chance, DueItem, Log, Meter, Presence, WorkerFacts } from '.
 import { AppError, messageOf } from '../errors.js';
 import { type NodeId, parseCommandId, parseSessionId, tagOf, type WorkerId } from '../protocol/ids.js';
 import { createIndexRepair } from './index-repair.js';
+import { parseJson } from './json.js';
 import { DUE_BUCKETS, type Keys } from './keys.js';
 import { askMasters } from './masters.js';
 import { answerAt, answerOf, unlessAnotherType } from './redis-errors.js';
@@ -228,14 +229,4 @@ function factsOf(record: unknown): WorkerFacts | undefined {
   if (!parsed.success) return undefined;
   const { beat: _beat, v: _version, ...facts } = parsed.data;
   return facts;
-}
-
-export function parseJson(text: string | null | undefined): unknown {
-  if (text === null || text === undefined) return undefined;
-  try {
-    return JSON.parse(text);
-  } catch {
-    // Not ours, or half a record: as good as none.
-    return undefined;
-  }
 }

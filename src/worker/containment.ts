@@ -2,19 +2,20 @@
  * Where a worker puts its commands: the strongest containment that was seen to work on this host (CO4), never one that is only
  * believed to. The level is told to everyone; it is never lowered in silence.
  */
-import { access, constants, rm } from 'node:fs/promises';
-import { delimiter, join } from 'node:path';
+import { rm } from 'node:fs/promises';
 import type { Log } from '../domain/ports.js';
 import { SANDBOX_PROFILES, type SandboxProfile } from '../domain/sandbox.js';
-import { AppError, messageOf } from '../errors.js';
+import { AppError } from '../errors.js';
 import { groupTree } from './containment-group.js';
 import { createLifeline, type Lifeline } from './containment-lifeline.js';
 import { probeKeeper, probeRoom } from './containment-probe.js';
-import { makeRoom, type Room, type RoomRecipe, SHELL } from './containment-room.js';
+import { makeRoom, type Room, type RoomRecipe } from './containment-room.js';
 import { type Mark, ownMark, sweepLeftovers } from './containment-sweep.js';
+import { findFirst, findTools, keeperFor, recipesFor, sandboxTools, type Tool, UNSHARE } from './containment-tools.js';
 import { makeHostFolder } from './host-folder.js';
 import { type ProcessTree, sendSignal } from './process-tree.js';
-import { createRoomKeeper, type KeeperOptions, type KeptRoom, type RoomKeeper } from './room-keeper.js';
+import { createRoomKeeper, type KeeperOptions } from './room-keeper.js';
+import { createRoomStock, roomMaker } from './room-stock.js';
 import type { RunAs } from './run-as.js';
 import { type SandboxTools, sandboxRecipe } from './sandbox.js';
 import type { Standby } from './standby.js';
@@ -54,18 +55,13 @@ export interface ContainmentOptions {
   /** Weakest level that will do. */
   readonly floor: 'auto' | ContainmentLevel;
   /** Ways that are not to be tried, for tests and for hosts where one misbehaves. */
-  readonly without?: readonly ('unshare' | 'bwrap' | 'perl')[];
+  readonly without?: readonly Tool[];
   /** Where tools are looked for, beside the usual folders. */
   readonly path: string;
   /** The user that commands run as, where it is not the worker's. */
   readonly runAs?: RunAs | undefined;
   readonly log: Log;
 }
-
-/** Made ahead, so that a command does not wait for its room. */
-const WARM_ROOMS = 2;
-const REFILL_AFTER_MS = 2;
-const USUAL_FOLDERS = '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin';
 
 /** Probes the host and ends what dead workers left on it. @throws AppError CONTAINMENT_UNAVAILABLE with a sentence */
 export async function createContainment(options: ContainmentOptions): Promise<Containment> {
@@ -94,7 +90,7 @@ interface Tried {
 /** By planting processes of its own, which are gone when it resolves. */
 async function tryHost(options: Omit<ContainmentOptions, 'id'>): Promise<Tried> {
   const { log, floor } = options;
-  const tools = await findTools(options);
+  const tools = await findTools(options.path, options.without ?? []);
   if (options.runAs !== undefined && tools.setpriv === undefined) {
     throw new AppError('INVALID_PARAMS', 'HOMING_RUN_AS: needs setpriv (of util-linux), which was not found');
   }
@@ -152,7 +148,7 @@ async function assemble(found: Found): Promise<Containment> {
   // After everything that needs the worker's own rights.
   const asUser = runAs === undefined || setpriv === undefined ? [] : [setpriv, ...runAs.options, '--'];
   const kept = keeper === undefined ? undefined : createRoomKeeper({ ...keeper, env });
-  const rooms = recipe === undefined ? undefined : createRooms(roomMaker(recipe, env, kept, log), log);
+  const rooms = recipe === undefined ? undefined : createRoomStock(roomMaker(recipe, env, kept, log), log);
   return {
     ...factsOf(found),
     mark,
@@ -205,174 +201,4 @@ function inGroup(enter: readonly string[], lifeline: Lifeline | undefined): Plac
       group = undefined;
     },
   };
-}
-
-type ReadyRoom = Pick<KeptRoom, 'room'> & Partial<KeptRoom>;
-
-/** By the keeper where there is one; where it fails, as without it. */
-function roomMaker(
-  recipe: RoomRecipe,
-  env: Readonly<Record<string, string>>,
-  keeper: RoomKeeper | undefined,
-  log: Log,
-): () => Promise<ReadyRoom> {
-  const withTools = async () => ({ room: await makeRoom(recipe, { env }) });
-  if (keeper === undefined) return withTools;
-  return async () => {
-    try {
-      return await keeper.make();
-    } catch (error) {
-      if (keeper.closed) throw error;
-      log.warn({ error: messageOf(error) }, 'a room could not be made by its keeper, and is made without it');
-      return withTools();
-    }
-  };
-}
-
-/** Rooms of one kind, some of them made ahead. */
-function createRooms(make: () => Promise<ReadyRoom>, log: Log) {
-  const warm: ReadyRoom[] = [];
-  let making = 0;
-  let closed = false;
-
-  const end = ({ room, standby }: ReadyRoom): void => {
-    room.close();
-    standby?.close();
-  };
-
-  function keep(ready: ReadyRoom): void {
-    if (closed) {
-      end(ready);
-      return;
-    }
-    warm.push(ready);
-    void ready.room.gone.then(() => {
-      const at = warm.indexOf(ready);
-      if (at < 0) return;
-      warm.splice(at, 1);
-      end(ready);
-    });
-  }
-
-  function refill(): void {
-    while (!closed && warm.length + making < WARM_ROOMS) {
-      making += 1;
-      make()
-        // The next command tries for itself, and tells.
-        .then(keep, (error: unknown) => log.debug({ error: messageOf(error) }, 'no room made ahead'))
-        .finally(() => {
-          making -= 1;
-        });
-    }
-  }
-
-  let timer: NodeJS.Timeout | undefined;
-  /** Not now, while a command waits for its start. */
-  function refillSoon(): void {
-    timer ??= setTimeout(() => {
-      timer = undefined;
-      refill();
-    }, REFILL_AFTER_MS);
-    timer.unref();
-  }
-
-  refill();
-  return {
-    take(): Promise<ReadyRoom> | ReadyRoom {
-      const ready = warm.shift();
-      refillSoon();
-      return ready ?? make();
-    },
-    close() {
-      closed = true;
-      clearTimeout(timer);
-      warm.splice(0).forEach(end);
-    },
-  };
-}
-
-const TOOLS = ['bwrap', 'nsenter', 'perl', 'setpriv', 'setsid', 'unshare'] as const;
-const UNSHARE = 'setpriv and unshare';
-
-interface Tools extends Partial<Record<(typeof TOOLS)[number], string>> {
-  readonly root: boolean;
-}
-
-/** `setpriv` first: its rooms look like the host. In bwrap's nothing can gain rights, such as with sudo. */
-function recipesFor({ bwrap, nsenter, setpriv, setsid, unshare, root }: Tools): RoomRecipe[] {
-  if (nsenter === undefined || setsid === undefined) return [];
-  const recipes: RoomRecipe[] = [];
-  const enter = enterBy(nsenter, setsid, root);
-  if (setpriv !== undefined && unshare !== undefined) {
-    const user = root ? [] : ['--user', '--map-current-user'];
-    recipes.push({
-      name: UNSHARE,
-      make: [setpriv, '--pdeathsig', 'KILL', unshare, ...user, '--pid', '--fork', '--kill-child', '--mount-proc'],
-      enter,
-    });
-  }
-  if (bwrap !== undefined) {
-    const user = root ? [] : ['--unshare-user'];
-    const mounts = ['--dev-bind', '/', '/', '--proc', '/proc', '--'];
-    recipes.push({
-      name: 'bwrap',
-      make: [bwrap, '--die-with-parent', ...user, '--unshare-pid', '--as-pid-1', ...mounts],
-      enter,
-    });
-  }
-  return recipes;
-}
-
-const enterBy = (nsenter: string, setsid: string, root: boolean): readonly string[] => [
-  nsenter,
-  ...(root ? [] : ['--user', '--preserve-credentials']),
-  '--pid',
-  '--mount',
-  '--',
-  setsid,
-];
-
-function keeperFor(
-  { perl, nsenter, setpriv, setsid, root }: Tools,
-  runAs: RunAs | undefined,
-): KeeperOptions | undefined {
-  if (perl === undefined || nsenter === undefined || setsid === undefined) return undefined;
-  const shell = runAs === undefined || setpriv === undefined ? [SHELL] : [setpriv, ...runAs.options, '--', SHELL];
-  return { perl, enter: enterBy(nsenter, setsid, root), userNamespace: !root, shell };
-}
-
-function sandboxTools({ bwrap, nsenter, setpriv, setsid, root }: Tools): SandboxTools | undefined {
-  if (bwrap === undefined || nsenter === undefined || setpriv === undefined || setsid === undefined) return undefined;
-  return { bwrap, nsenter, setpriv, setsid, root };
-}
-
-async function findTools({ path, without = [] }: Omit<ContainmentOptions, 'id'>): Promise<Tools> {
-  const root = process.getuid?.() === 0;
-  if (process.platform !== 'linux') return { root };
-  const folders = [...path.split(delimiter), ...USUAL_FOLDERS.split(':')].filter((folder) => folder.startsWith('/'));
-  const find = async (name: string): Promise<string | undefined> =>
-    findFirst(
-      folders.map((folder) => join(folder, name)),
-      isExecutable,
-    );
-  const found = await Promise.all(
-    TOOLS.filter((name) => !(without as readonly string[]).includes(name)).map(
-      async (name) => [name, await find(name)] as const,
-    ),
-  );
-  return { root, ...Object.fromEntries(found.filter(([, at]) => at !== undefined)) };
-}
-
-const isExecutable = (path: string): Promise<boolean> =>
-  access(path, constants.X_OK).then(
-    () => true,
-    () => false,
-  );
-
-async function findFirst<T>(
-  candidates: readonly T[],
-  fits: (candidate: T) => Promise<boolean>,
-): Promise<T | undefined> {
-  for (const candidate of candidates) if (await fits(candidate)) return candidate;
-  return undefined;
 }

@@ -211,6 +211,7 @@ async function launch(
   const report = readReportOf(started);
   const fault = await report.first;
   if (fault !== undefined) return { fault };
+  if (!report.wentOn()) throw new Error('its room ended before it was there');
   const { leader, tree } = place.adopt(pid, mark);
   const outputs = outputsOf(spec, pipes, standing, pty);
   return {
@@ -259,6 +260,8 @@ function giveTo({ uid, gid }: RunAs, fds: readonly number[], { stdin, pty }: Cha
 /** What the launching shell says. `first` rejects when it hangs; it is killed then. */
 function readReportOf({ report: pipe, kill }: Started): {
   readonly first: Promise<LaunchFault | undefined>;
+  /** Whether it said that the program comes next. */
+  wentOn(): boolean;
   fault(): LaunchFault | undefined;
 } {
   let report = '';
@@ -282,7 +285,7 @@ function readReportOf({ report: pipe, kill }: Started): {
     });
     pipe.once('close', settle).once('error', settle);
   });
-  return { first, fault };
+  return { first, wentOn: () => report.startsWith('go\n'), fault };
 }
 
 const spawned = (child: ChildProcess): Promise<void> =>

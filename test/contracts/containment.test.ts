@@ -8,10 +8,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { KillRequest } from '../../src/domain/ports.js';
 import type { Outcome } from '../../src/protocol/entries.js';
 import type { CommandId } from '../../src/protocol/ids.js';
+import { commandSpec } from '../../src/protocol/methods.js';
+import { createContainment } from '../../src/worker/containment.js';
 import { probeKeeper, probeRoom } from '../../src/worker/containment-probe.js';
 import { sweepLeftovers } from '../../src/worker/containment-sweep.js';
 import { openHost } from '../../src/worker/host.js';
 import { openLedger } from '../../src/worker/ledger.js';
+import { createPipePool } from '../../src/worker/pipes.js';
+import { startProcess } from '../../src/worker/process.js';
 import { childrenOf, commandLine, isRunning, MARKER, marked } from '../support/processes.js';
 import { startRedis, type TestRedis } from '../support/redis.js';
 import { createStores, type Stores, silentLog } from '../support/stores.js';
@@ -360,6 +364,22 @@ describe('a room keeper', () => {
       expect((await runOn(worker, script(`exit ${code}`))).outcome).toMatchObject({ reason: 'exited', code });
     }
     expect(keepers()).toHaveLength(1);
+  });
+
+  it('[CO8] a command whose room ends before it is there was not started, and says so', async () => {
+    const containment = await createContainment({ id: 'x', floor: 'auto', path: '', log: silentLog });
+    const pipes = createPipePool();
+    const place = await containment.place(undefined, '/');
+    for (const pid of keepers()) process.kill(pid, 'SIGKILL');
+    const spec = commandSpec.parse({ script: 'echo there' });
+    const request = { spec, cwd: '/', env: {}, place, mark: 'NO=MARK', enterGroup: [], limits: [] };
+    expect(await startProcess(request, pipes)).toEqual({
+      type: 'spawn_failed',
+      error: 'the host could not start a process (its room ended before it was there)',
+      code: null,
+    });
+    pipes.close();
+    await containment.close();
   });
 
   it('gives a command nothing but what it is to have', async () => {

@@ -9,6 +9,7 @@ import { createCommandFeed } from '../../src/redis/command-feed.js';
 import { createRedis, parseRedisUrl } from '../../src/redis/connections.js';
 import { createEventBus } from '../../src/redis/event-bus.js';
 import { createLines } from '../../src/redis/lines.js';
+import { checkPing } from '../../src/redis/ping.js';
 import { createReassertion } from '../../src/redis/reassertion.js';
 import type { TestRedis } from './redis.js';
 import { chance, type Stores, silentLog } from './stores.js';
@@ -121,7 +122,7 @@ export async function startTestNode(
       maxFrameBytes: 64 * 1024,
       jwtSecrets: [secret],
       publicOrigins: ['https://app.example'],
-      pingRedis: () => stores.redis.ping(),
+      checkRedis: () => checkPing(() => stores.redis.ping()),
       ...over,
     },
   );
