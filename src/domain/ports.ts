@@ -80,6 +80,8 @@ export interface SessionCheck {
   readonly state: SessionState | 'missing';
   readonly attachmentId: AttachmentId | '';
   readonly rev: number;
+  /** How often the first entry of a command was stored while this session owned it. */
+  readonly begun: number;
   /** In the order of the ids asked for; undefined for a command that is no longer there. */
   readonly heads: readonly ({ readonly head: number; readonly ended: boolean; readonly owned: boolean } | undefined)[];
 }

@@ -85,6 +85,8 @@ class AttachedSession implements Pullable, StreamsHost, OwnedHost {
   readonly #delivery: Delivery;
   readonly #streams: SessionStreams;
   readonly #owned: OwnedWatch;
+  /** How many commands began to write, by the last look and what was heard since. */
+  #begun: number | undefined;
   /** Made with the first acknowledgement. */
   #acks: Acks | undefined;
   /** Heard of before the session knew what it owns. */
@@ -155,6 +157,7 @@ class AttachedSession implements Pullable, StreamsHost, OwnedHost {
     const message = parseLiveMessage(raw);
     if (message === undefined) return;
     const { sessionId, attachmentId } = this;
+    if (message.type === 'entries' && message.fromSeq === 1 && this.#begun !== undefined) this.#begun += 1;
     if (this.#state === 'opening' && message.type === 'moved') {
       // Before our own attach took effect, others may come and go; after it, leaving is final.
       if (message.attachmentId === attachmentId) this.#seenHere = true;
@@ -283,7 +286,7 @@ class AttachedSession implements Pullable, StreamsHost, OwnedHost {
 
   /** Whether a sweep has something to find: then it looks every 2 s. */
   isOutstanding(): boolean {
-    return this.#owned.isBehind() || this.#streams.outstanding().length > 0;
+    return this.#owned.isBehind() || this.#streams.hasOutstanding();
   }
 
   /**
@@ -291,21 +294,34 @@ class AttachedSession implements Pullable, StreamsHost, OwnedHost {
    * @throws AppError REDIS_UNAVAILABLE
    */
   async verify(): Promise<void> {
+    const begun = await this.#look(this.#streams.outstanding('some'));
+    if (begun === undefined) return;
+    if (begun !== this.#begun) {
+      // One that waited began and was not heard; or was heard just now, or this is the first look.
+      this.#begun = begun;
+      if ((await this.#look(this.#streams.outstanding('all'))) === undefined) return;
+    }
+    this.#streams.wake();
+  }
+
+  /** @returns how many of the commands began to write, before any of these was looked at; undefined when it is not ours any more */
+  async #look(ids: readonly CommandId[]): Promise<number | undefined> {
     const streams = this.#streams;
-    const ids = streams.outstanding();
+    let begun: number | undefined;
     for (let start = 0; start === 0 || start < ids.length; start += MAX_CHECKED) {
       const some = ids.slice(start, start + MAX_CHECKED);
       const sentBefore = some.map((id) => streams.get(id)?.sentSeq ?? 0);
       const check = await this.#ports.sessions.check(this.sessionId, some);
-      if (this.#state !== 'open') return;
+      if (this.#state !== 'open') return undefined;
       if (!this.#stillHolds(check)) {
         await this.reassert();
-        return;
+        return undefined;
       }
+      begun ??= check.begun;
       for (const [index, id] of some.entries()) streams.compare(id, check.heads[index], sentBefore[index] ?? 0);
       this.#owned.compare(check.rev);
     }
-    streams.wake();
+    return begun;
   }
 
   #stillHolds({ state: found, attachmentId: current }: SessionCheck): boolean {

@@ -26,6 +26,8 @@ const PAGE_BYTES = 128 * 1024;
 const MAX_LEFT = 1_000;
 /** Workers look at their claims every 2 s, whatever the lease. */
 const REPAIR_LEAST_MS = 5_000;
+/** Commands that only wait and are looked at all the same, in one look. */
+const UNHEARD_EACH = 200;
 
 export type PullOutcome = 'more' | 'idle' | 'failed' | 'not_owner';
 
@@ -72,6 +74,8 @@ const follow = (stream: StreamState, ackedSeq?: number): Followed => {
   return { stream, ackedSeq, ended: false, behindSinceMs: undefined, suspected: false };
 };
 
+const isOutstanding = ({ mode }: StreamState): boolean => mode === 'live' || mode === 'pulling';
+
 /** One for each tab, most of which follow nothing: what holds commands is made with the first of them. */
 class SessionStreams {
   readonly address: Address;
@@ -84,6 +88,8 @@ class SessionStreams {
   #wanting: Set<CommandId> | undefined;
   /** Up to where commands that moved away were sent; in order of leaving. */
   #left: Map<CommandId, Pick<StreamState, 'sentSeq' | 'createdAt'>> | undefined;
+  /** How many of those that nothing was heard of were looked at, to go on with the next. */
+  #lookedAt = 0;
   #stopped = false;
 
   constructor(ports: StreamsPorts, host: StreamsHost, { leaseMs, careful }: SessionStreamsOptions) {
@@ -270,9 +276,26 @@ class SessionStreams {
     return this.#idsWhere((mode) => mode !== 'held');
   }
 
-  /** Those whose end was not sent yet. */
-  outstanding(): CommandId[] {
-    return this.#idsWhere((mode) => mode === 'live' || mode === 'pulling');
+  /** Whether the end of one was not sent yet. */
+  hasOutstanding(): boolean {
+    for (const { stream } of this.#followed?.values() ?? []) if (isOutstanding(stream)) return true;
+    return false;
+  }
+
+  /**
+   * Those whose end was not sent yet. Of those that nothing was heard of, which mostly wait in the queue, all or some, others
+   * each time.
+   */
+  outstanding(unheard: 'all' | 'some'): CommandId[] {
+    const heard: CommandId[] = [];
+    const silent: CommandId[] = [];
+    for (const [id, { stream }] of this.#followed ?? []) {
+      if (isOutstanding(stream)) (stream.sentSeq === 0 && stream.knownHead === 0 ? silent : heard).push(id);
+    }
+    if (unheard === 'all' || silent.length <= UNHEARD_EACH) return [...heard, ...silent];
+    const from = this.#lookedAt % silent.length;
+    this.#lookedAt = from + UNHEARD_EACH;
+    return [...heard, ...silent.slice(from, from + UNHEARD_EACH)];
   }
 
   /** A command whose entries may come before the answer that tells of it. @param afterSeq what the client has of it */

@@ -55,7 +55,7 @@ export function createSessionChecks(options: {
       )) as (string | number)[];
       let at = 0;
       for (const { commandIds, resolve } of some) {
-        const end = at + 3 + commandIds.length * 3;
+        const end = at + 4 + commandIds.length * 3;
         resolve(readCheck(values.slice(at, end)));
         at = end;
       }
@@ -68,9 +68,10 @@ export function createSessionChecks(options: {
 }
 
 function readCheck(values: readonly (string | number)[]): SessionCheck {
-  const [state, attachmentId, rev, ...rest] = values as [
+  const [state, attachmentId, rev, begun, ...rest] = values as [
     SessionState | 'missing',
     AttachmentId | '',
+    number,
     number,
     ...number[],
   ];
@@ -79,7 +80,7 @@ function readCheck(values: readonly (string | number)[]): SessionCheck {
     if (head < 0) return undefined;
     return { head, ended: rest[index * 3 + 1] === 1, owned: rest[index * 3 + 2] === 1 };
   });
-  return { state, attachmentId, rev, heads };
+  return { state, attachmentId, rev, begun, heads };
 }
 
 function batches(all: readonly Asked[]): Asked[][] {

@@ -219,6 +219,26 @@ describe('output comes home', () => {
     first.faults.deaf = false;
     expect(seqs(a, id)).toEqual([1, 2]);
   });
+
+  test('[DE7] the first one too, where more commands wait than are looked at each time', async () => {
+    await using a = await openTab(first.url, { token: ann });
+    const ids: string[] = [];
+    for (let n = 0; n < 15; n += 1) {
+      ids.push(...(await Promise.all(Array.from({ length: 100 }, () => a.run({ argv: ['true'] })))));
+    }
+    // The first look is at all of them; of the others the turn comes after seconds.
+    for (const at of [-1, -200, -400]) {
+      const id = ids.at(at) as string;
+      first.faults.deaf = true;
+      const writer = await claim(id);
+      await writer.print('one ');
+      await a.shows(id, 'one', 4_000);
+      first.faults.deaf = false;
+      await writer.end();
+      await a.ended(id);
+      expect(seqs(a, id)).toEqual([1, 2]);
+    }
+  });
 });
 
 describe('when the bus is silent', () => {

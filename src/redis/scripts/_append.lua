@@ -54,6 +54,8 @@ local function append_entries(at, cid, c)
   redis.call('HSET', KEYS[1], 'head', head, 'bytes', int(bytes), 'fb', fb, 'fn', fn, 'lb', lb, 'ln', ln)
   if owner ~= '' then
     local s = redis.call('HMGET', KEYS[4], 'state', 'att')
+    -- Told in one number to who looks, instead of by each command that only waits (DE7).
+    if s[1] and from == '1' then redis.call('HINCRBY', KEYS[4], 'begun', 1) end
     if s[1] == 'live' then
       message[1] = 'e ' .. owner .. ' ' .. s[2] .. ' ' .. cid .. ' ' .. from .. ' ' .. head .. ' ' .. int(bytes)
       redis.call('SPUBLISH', channel, table.concat(message, '\n'))
