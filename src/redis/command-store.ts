@@ -47,7 +47,7 @@ const BYTES_PER_ENTRY = 128;
 const LIST_CHUNK = 200;
 const STATE_CHUNK = 1_000;
 /** Commands looked at for one call; then it answers what it has and a cursor. */
-const MAX_LISTED = 4_000;
+const MAX_LISTED = 2_000;
 /** Commands that one kill reaches beside its own: started by it, and by those. */
 const MAX_FAMILY = 1_000;
 

@@ -26,8 +26,6 @@ export interface LaunchRequest {
   readonly cwd: string;
   /** Commands of the shell that set limits; one that fails prevents the start. */
   readonly limits?: readonly string[];
-  /** Of a named pipe to read from, instead of the descriptor that was inherited. */
-  readonly stdinPath?: string | undefined;
 }
 
 /** What failed, before the program was there. `code` as shells have it: 126 not executable, 127 not found. */
@@ -39,7 +37,8 @@ export interface LaunchFault {
 /** Shells keep these to themselves: some refuse values, some change them. `env` can set them. */
 const SHELL_OWN = new Set(['OPTIND', 'PPID', 'UID', 'EUID', 'BASHOPTS', 'SHELLOPTS', '_']);
 
-export function launchOf({ argv, env, cwd, limits = [], stdinPath }: LaunchRequest): Launch {
+/** @param stdinPath of a named pipe to read from, instead of the descriptor that was inherited */
+export function launchOf({ argv, env, cwd, limits = [] }: LaunchRequest, stdinPath?: string): Launch {
   const names = Object.keys(env);
   const carrier = carrierFor(names);
   const plain = names.filter((name) => !SHELL_OWN.has(name));
@@ -80,6 +79,8 @@ export function launchOf({ argv, env, cwd, limits = [], stdinPath }: LaunchReque
 export interface ToldRequest extends LaunchRequest {
   /** stderr goes where stdout goes. */
   readonly merged: boolean;
+  /** Its stdin is what stands at SCRIPT_FD; else it has none. */
+  readonly stdin: boolean;
 }
 
 /** More than this is handed over as arguments: whoever reads the script has to take all of it at once. */
@@ -89,7 +90,7 @@ const MAX_TOLD_BYTES = 32_768;
  * The same steps for a shell that stands there already and reads them from its stdin (see `standby.ts`), which it gives up
  * with the last; undefined when they are better taken by a new one.
  */
-export function toldOf({ argv, env, cwd, limits = [], stdinPath, merged }: ToldRequest): string | undefined {
+export function toldOf({ argv, env, cwd, limits = [], merged, stdin }: ToldRequest): string | undefined {
   const names = Object.keys(env);
   const step = carrierFor(names);
   const own = names.filter((name) => SHELL_OWN.has(name));
@@ -103,8 +104,7 @@ export function toldOf({ argv, env, cwd, limits = [], stdinPath, merged }: ToldR
     `${step}=limits`,
     ...limits.map((limit) => `${limit} 2>/dev/null || exit 1`),
     `${step}=exec`,
-    // Before the word goes: its name is forgotten then.
-    `exec ${SCRIPT_FD}<${quote(stdinPath ?? '/dev/null')} || exit 1`,
+    ...(stdin ? [] : [`exec ${SCRIPT_FD}</dev/null || exit 1`]),
     ...(merged ? ['exec 2>&1'] : []),
     `echo go >&${REPORT_FD}`,
     'unset PWD OLDPWD',

@@ -91,12 +91,12 @@ export async function startProcess(request: StartRequest, pool: PipePool): Promi
     // The launching shell could not say it in our words.
     await findProgram(program.argv[0] as string, request);
     if (spec.pty !== undefined) pty = openPty(spec.pty);
-    else if (spec.stdin === 'pipe') stdin = await inputFor(request, pool);
-    const words = wordsOf(request, program, stdin, pty);
+    const words = wordsOf(request, program, pty);
     const standing = standingFor(request, program, words);
     if (standing === undefined) {
       // It would be taken for a part of the command.
       place.standby?.close();
+      if (words.stdin) stdin = await inputFor(request, pool);
       if (pty === undefined) {
         pipes.push(await pool.take());
         if (spec.streams === 'split') pipes.push(await pool.take());
@@ -119,15 +119,10 @@ const inputFor = ({ place, runAs }: StartRequest, pool: PipePool): Promise<Pipe 
   place.inputFolder === undefined ? pool.takeInput() : makeNamedInput(place.inputFolder, runAs);
 
 /** What the launching shell has to be told. */
-function wordsOf(
-  { spec, env, cwd, limits }: StartRequest,
-  program: Program,
-  stdin: Pipe | NamedInput | undefined,
-  pty: Pty | undefined,
-): ToldRequest {
+function wordsOf({ spec, env, cwd, limits }: StartRequest, program: Program, pty: Pty | undefined): ToldRequest {
   const argv = pty === undefined ? program.argv : inTerminal(pty.path, program.argv);
-  const stdinPath = stdin !== undefined && 'path' in stdin ? stdin.path : undefined;
-  return { argv, env, cwd, limits, stdinPath, merged: spec.streams !== 'split' };
+  const stdin = pty === undefined && spec.stdin === 'pipe';
+  return { argv, env, cwd, limits, merged: spec.streams !== 'split', stdin };
 }
 
 interface Standing {
@@ -148,6 +143,8 @@ interface Started {
   readonly exited: Promise<Exit>;
   /** What the launching shell says. */
   readonly report: Readable;
+  /** Where its stdin is written. */
+  readonly inputFd: number | undefined;
   kill(): void;
 }
 
@@ -164,14 +161,15 @@ async function spawnNew(
     const outputs = pipes.map(({ writeFd }) => writeFd);
     giveTo(request.runAs, scriptFile === undefined ? outputs : [...outputs, scriptFile.fd], channels);
   }
-  const { argv, env } = launchOf(words);
+  const stdinPath = stdin !== undefined && 'path' in stdin ? stdin.path : undefined;
+  const { argv, env } = launchOf(words, stdinPath);
   const [file = '', ...args] = [...request.enterGroup, ...request.place.enter, ...argv];
   const child = spawn(file, args, {
     cwd: '/',
     env,
     // One pipe for both keeps the true order of what was written to them. Then SCRIPT_FD and REPORT_FD.
     stdio: [
-      words.stdinPath === undefined ? (stdin?.readFd ?? 'ignore') : 'ignore',
+      stdinPath === undefined ? (stdin?.readFd ?? 'ignore') : 'ignore',
       out?.writeFd ?? 'ignore',
       err?.writeFd ?? 'ignore',
       scriptFile?.fd ?? 'ignore',
@@ -185,15 +183,22 @@ async function spawnNew(
   });
   await spawned(child);
   const report = child.stdio[REPORT_FD] as Readable;
-  return { pid: child.pid as number, exited, report, kill: () => void child.kill('SIGKILL') };
+  return { pid: child.pid as number, exited, report, inputFd: stdin?.writeFd, kill: () => void child.kill('SIGKILL') };
 }
 
 /** The shell that stands there goes on to the program. */
-function goOn({ standby, script }: Standing, { runAs }: StartRequest, channels: Channels): Started {
+function goOn(
+  { standby, script }: Standing,
+  { runAs }: StartRequest,
+  { stdin }: ToldRequest,
+  channels: Channels,
+): Started {
   const { pid, exited, report, out, err, kill } = standby;
-  if (runAs !== undefined) giveTo(runAs, [out, err], channels);
+  // Before the program looks: without a writer its stdin would be at its end.
+  const inputFd = stdin ? standby.openInput() : undefined;
+  if (runAs !== undefined) giveTo(runAs, [out, err, ...(inputFd === undefined ? [] : [inputFd])], channels);
   standby.tell(script);
-  return { pid, exited, report, kill };
+  return { pid, exited, report, inputFd, kill };
 }
 
 async function launch(
@@ -203,11 +208,13 @@ async function launch(
   standing: Standing | undefined,
   channels: Channels,
 ): Promise<RunningProcess | { readonly fault: LaunchFault }> {
-  const { pipes, stdin, pty } = channels;
+  const { pipes, pty } = channels;
   const { spec, place, cwd, mark } = request;
   const started =
-    standing === undefined ? await spawnNew(request, program, words, channels) : goOn(standing, request, channels);
-  const { pid, exited } = started;
+    standing === undefined
+      ? await spawnNew(request, program, words, channels)
+      : goOn(standing, request, words, channels);
+  const { pid, exited, inputFd } = started;
   const report = readReportOf(started);
   const fault = await report.first;
   if (fault !== undefined) return { fault };
@@ -224,7 +231,7 @@ async function launch(
     },
     outputs,
     ...(pty === undefined ? {} : { pty, input: pty.input }),
-    ...(stdin === undefined ? {} : { input: pipeSink(stdin.writeFd) }),
+    ...(inputFd === undefined ? {} : { input: pipeSink(inputFd) }),
   };
 }
 

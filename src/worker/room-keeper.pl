@@ -26,7 +26,7 @@ die "not of 64 bits\n" if length(pack 'p', '') != 8;
 my $flags = 0x20020000 | POSIX::SIGCHLD(); # CLONE_NEWPID, CLONE_NEWNS
 $flags |= 0x10000000 if $user_namespace eq 'user';
 my ($uid, $gid) = ($>, $) + 0);
-my $REPORT = 4; # REPORT_FD of process-launch.ts
+my ($INPUT, $REPORT) = (3, 4); # SCRIPT_FD and REPORT_FD of process-launch.ts
 
 # What whoever started the worker had left open is nobody's business here.
 if (opendir my $open, '/proc/self/fd') {
@@ -35,7 +35,7 @@ if (opendir my $open, '/proc/self/fd') {
 }
 # Below 5 nothing of ours may be: there the shell's descriptors will stand.
 my $null = POSIX::open('/dev/null', POSIX::O_RDWR()) // die "$!\n";
-POSIX::dup2($null, $_) for 3, $REPORT;
+POSIX::dup2($null, $_) for $INPUT, $REPORT;
 %ENV = ();
 dies_with_parent();
 
@@ -103,20 +103,21 @@ sub be_init {
     mount_to('none', '/', '', 0x44000);    # MS_PRIVATE, MS_REC: what is mounted here stays here
     mount_to('proc', '/proc', 'proc', 14); # MS_NOSUID, MS_NODEV, MS_NOEXEC
     my ($script, $script_end) = make_pipe();
-    my ($out_end, $out, $err_end, $err, $report_end, $report) = map { make_pipe() } 1 .. 3;
+    my ($out_end, $out, $err_end, $err, $report_end, $report, $input, $input_end) = map { make_pipe() } 1 .. 4;
     # Before the shell is there, so that it has them from its first moment: the worker opens them by /proc.
     POSIX::dup2($script, 0);
     POSIX::dup2($out, 1);
     POSIX::dup2($err, 2);
+    POSIX::dup2($input, $INPUT);
     POSIX::dup2($report, $REPORT);
     my $shell = fork // die "fork: $!\n";
     if ($shell == 0) {
         POSIX::setsid();
         exec { $shell[0] } @shell or POSIX::_exit(127);
     }
-    POSIX::dup2($null, $_) for 0 .. 2;
+    POSIX::dup2($null, $_) for 0 .. 2, $INPUT;
     # Not the writing end of its script, without which the shell would end; a room that its worker leaves is killed.
-    POSIX::close($_) for $script, $out_end, $out, $err_end, $err, $report_end, $report;
+    POSIX::close($_) for $script, $out_end, $out, $err_end, $err, $report_end, $report, $input, $input_end;
     POSIX::write($life, "ready\n", 6);
     $SIG{PIPE} = 'IGNORE';
     $SIG{CHLD} = sub { };

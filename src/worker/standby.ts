@@ -12,6 +12,7 @@ import type { Readable } from 'node:stream';
 import type { Exit } from '../domain/outcome.js';
 import { REPORT_FD } from './process-launch.js';
 import { sendSignal } from './process-tree.js';
+import { SCRIPT_FD } from './script-file.js';
 
 export interface Standby {
   readonly pid: number;
@@ -24,7 +25,12 @@ export interface Standby {
   readonly err: number;
   /** Whether it still stands there. */
   readonly ready: boolean;
-  /** From here on `out` and `err` are the caller's. */
+  /**
+   * Where what the program reads from its stdin is written, should it be told to have one; to be called before that, once.
+   * Writing does not block. @throws when its descriptor may not be opened
+   */
+  openInput(): number;
+  /** From here on `out`, `err` and the input are the caller's. */
   take(): void;
   /** What it is to do, once. */
   tell(script: string): void;
@@ -64,6 +70,7 @@ function standing(pid: number, fds: { script: number; out: number; err: number; 
   let state: 'standing' | 'taken' | 'over' = 'standing';
   let ended = false;
   let said = '';
+  let input: number | undefined;
   const exited = new Promise<Exit>((resolve) => {
     const end = (exit: Exit) => {
       ended = true;
@@ -89,6 +96,10 @@ function standing(pid: number, fds: { script: number; out: number; err: number; 
     get ready() {
       return state === 'standing' && !ended;
     },
+    openInput() {
+      input = openSync(`/proc/${pid}/fd/${SCRIPT_FD}`, WRITE);
+      return input;
+    },
     take() {
       state = 'taken';
     },
@@ -102,6 +113,7 @@ function standing(pid: number, fds: { script: number; out: number; err: number; 
       report.destroy();
       closeSync(out);
       closeSync(err);
+      if (input !== undefined) closeSync(input);
     },
   };
 }

@@ -3,7 +3,7 @@
  * descriptors they stand with.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -55,16 +55,17 @@ const WORDS = [
 const ALL = [...CHARACTERS, ...CHARACTERS.map((character) => `a${character}b`), ...WORDS];
 
 /** Tells it to a shell, and reads what the program says it was given. */
-function told(shell: string, request: Partial<ToldRequest>) {
+/** @param inputFd what stands at SCRIPT_FD */
+function told(shell: string, request: Partial<ToldRequest>, inputFd?: number) {
   const program = [process.execPath, '-e', DUMP, '--', ...(request.argv ?? [])];
-  const script = toldOf({ env: {}, cwd: '/', merged: false, ...request, argv: program });
+  const script = toldOf({ env: {}, cwd: '/', merged: false, stdin: false, ...request, argv: program });
   if (script === undefined) throw new Error('too long to be told');
   const { output, status } = spawnSync(shell, [], {
     cwd: '/',
     env: {},
     input: script,
     encoding: 'utf8',
-    stdio: ['pipe', 'pipe', 'pipe', 'ignore', 'pipe'],
+    stdio: ['pipe', 'pipe', 'pipe', inputFd ?? 'ignore', 'pipe'],
   });
   expect({ status, stderr: output[2], report: readReport(output[REPORT_FD] ?? '') }).toEqual({
     status: 0,
@@ -99,12 +100,15 @@ describe.each(SHELLS)('%s that is told to become a program', (shell) => {
     expect(told(shell, { env, argv: ['x'] })).toMatchObject({ env, words: ['x'] });
   });
 
-  it('goes to a folder and reads from a file of any name', () => {
+  it('goes to a folder of any name, and reads what stands there or nothing', () => {
     const folder = mkdtempSync(join(tmpdir(), "homing-it's a\n$folder-é"));
     try {
-      const stdinPath = join(folder, "-it's \\ in\n");
-      writeFileSync(stdinPath, 'read');
-      expect(told(shell, { cwd: folder, stdinPath })).toMatchObject({ cwd: folder, stdin: 'read' });
+      const file = join(folder, 'input');
+      writeFileSync(file, 'read');
+      const fd = openSync(file, 'r');
+      expect(told(shell, { cwd: folder }, fd)).toMatchObject({ cwd: folder, stdin: '' });
+      expect(told(shell, { cwd: folder, stdin: true }, fd)).toMatchObject({ cwd: folder, stdin: 'read' });
+      closeSync(fd);
     } finally {
       rmSync(folder, { recursive: true });
     }
@@ -112,7 +116,7 @@ describe.each(SHELLS)('%s that is told to become a program', (shell) => {
 });
 
 it('is not told what no shell can take: a NUL, or more than is taken at once', () => {
-  const request = { env: {}, cwd: '/', merged: false };
+  const request = { env: {}, cwd: '/', merged: false, stdin: false };
   expect(toldOf({ ...request, argv: ['a\0b'] })).toBeUndefined();
   expect(toldOf({ ...request, argv: ['a', 'x'.repeat(32_768)] })).toBeUndefined();
 });
