@@ -1,7 +1,7 @@
 /**
  * What carries entries from one publisher process through one node to tabs: Homing and the yardsticks, behind one face, for
  * the rows that compare them. Each `start` gives `open()`, which attaches one tab, and `pid` of the node; `publisher()` gives a
- * function that resolves when all was handed over; `acknowledge()` is there where tabs do so.
+ * function that resolves when all was handed over, with the `pid` of that process; `acknowledge()` is there where tabs do so.
  */
 import { once } from 'node:events';
 import { WebSocket } from 'ws';
@@ -28,8 +28,8 @@ export const homing = ({ batch = 50, env = {}, idle = false } = {}) => ({
       },
       async publisher() {
         const env = { REDIS_URL: redis.url, PREFIX: started.prefix };
-        const { tell } = await startPart(scope, 'publisher.mjs', env);
-        return (total, bytes) => tell({ commands, total, bytes, batch });
+        const { tell, pid } = await startPart(scope, 'publisher.mjs', env);
+        return Object.assign((total, bytes) => tell({ commands, total, bytes, batch }), { pid });
       },
       acknowledge() {
         for (const tab of tabs) tab.acknowledge();
@@ -54,8 +54,8 @@ const plain = (node, publisher, channelOf) => ({
         channels.push(channel);
       },
       async publisher() {
-        const { tell } = await startPart(scope, publisher, { REDIS_URL: redis.url, ROLE: 'publisher' });
-        return (total, bytes) => tell({ channels, total, bytes });
+        const { tell, pid } = await startPart(scope, publisher, { REDIS_URL: redis.url, ROLE: 'publisher' });
+        return Object.assign((total, bytes) => tell({ channels, total, bytes }), { pid });
       },
     };
   },
@@ -96,8 +96,8 @@ const socketio = (adapter) => ({
         addresses.push(await attach(socket, onEntry));
       },
       async publisher() {
-        const { tell } = await startPart(scope, 'socketio.mjs', env);
-        return (total, bytes) => tell({ addresses, total, bytes });
+        const { tell, pid } = await startPart(scope, 'socketio.mjs', env);
+        return Object.assign((total, bytes) => tell({ addresses, total, bytes }), { pid });
       },
     };
   },

@@ -63,6 +63,7 @@ describe(`random faults for ${SECONDS} s, seed ${SEED}`, () => {
         await world.run(createSchedule(seeded.fork('faults'), SECONDS * 1_000, SIZE), recovery.watch);
         await load.stop();
         await world.heal();
+        await load.answered();
         const settled = await settle(world, load);
         const listed = await listAll(world, load, folder);
         const tally: Tally = { delivered: 0, lost: 0, duplicated: 0, misdelivered: 0 };

@@ -69,6 +69,8 @@ export interface FaultLoad {
   running(): string[];
   /** Ends what users do; what runs goes on. */
   stop(): Promise<void>;
+  /** Resolves when every submit was answered or given up; once nothing is in the way any more. */
+  answered(): Promise<void>;
   closeAll(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -122,6 +124,13 @@ export function createFaultLoad(world: FaultWorld, seeded: Seeded, options: Load
 
   // ---------------------------------------------------------------------------------------------------- what users do
 
+  /** Submits that are repeated until they are answered; those that nobody waits for would come after everything was looked at. */
+  const asking = new Set<Promise<unknown>>();
+  function asks(submitting: Promise<unknown>): void {
+    asking.add(submitting);
+    void submitting.finally(() => asking.delete(submitting));
+  }
+
   async function live(lane: number, chance: Seeded): Promise<void> {
     let app = await openApplication(lane, chance);
     while (!stopping) {
@@ -134,8 +143,8 @@ export function createFaultLoad(world: FaultWorld, seeded: Seeded, options: Load
       const action = chance.weighted({ run: 10, backend: 2, reload: 2, kill: 1, close: 1 });
       const mayRun = asked.size - ended - refused < options.commands;
       try {
-        if (action === 'run' && mayRun) void app.run(program(app, chance)).catch(() => void refused++);
-        if (action === 'backend' && mayRun) void submit(app, program(app, chance), chance);
+        if (action === 'run' && mayRun) asks(app.run(program(app, chance)).catch(() => void refused++));
+        if (action === 'backend' && mayRun) asks(submit(app, program(app, chance), chance));
         if (action === 'kill') void kill(app, chance);
         if (action === 'reload') await app.reload();
         if (action === 'close') {
@@ -441,6 +450,9 @@ export function createFaultLoad(world: FaultWorld, seeded: Seeded, options: Load
     async stop() {
       stopping = true;
       await Promise.all(lives);
+    },
+    async answered() {
+      await Promise.all(asking);
     },
     async closeAll() {
       await Promise.all(applications.filter((app) => app.state !== 'closed').map((app) => app.close()));
