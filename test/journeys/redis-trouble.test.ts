@@ -159,7 +159,7 @@ describe('trouble with Redis', () => {
     await tab.shows(commandId, 'line 10 ');
     toNode.freeze();
     const linesBefore = stage.printed('half').split('\n').length;
-    await until('more printed meanwhile', () => stage.printed('half').split('\n').length > linesBefore + 100);
+    await until('more printed meanwhile', () => stage.printed('half').split('\n').length > linesBefore + 40);
     toNode.thaw();
     stage.open('half');
     await tab.ended(commandId);
