@@ -87,6 +87,8 @@ class AttachedSession implements Pullable, StreamsHost, OwnedHost {
   readonly #owned: OwnedWatch;
   /** How many commands began to write, by the last look and what was heard since. */
   #begun: number | undefined;
+  /** Whether it was what Redis had at the last look. */
+  #begunFitted = false;
   /** Made with the first acknowledgement. */
   #acks: Acks | undefined;
   /** Heard of before the session knew what it owns. */
@@ -294,13 +296,17 @@ class AttachedSession implements Pullable, StreamsHost, OwnedHost {
    * @throws AppError REDIS_UNAVAILABLE
    */
   async verify(): Promise<void> {
-    const begun = await this.#look(this.#streams.outstanding('some'));
+    const some = this.#streams.outstanding('some');
+    const begun = await this.#look(some);
     if (begun === undefined) return;
-    if (begun !== this.#begun) {
-      // One that waited began and was not heard; or was heard just now, or this is the first look.
-      this.#begun = begun;
-      if ((await this.#look(this.#streams.outstanding('all'))) === undefined) return;
-    }
+    const fits = begun === this.#begun;
+    // One that waited began and was not heard; or was heard just now, or this is the first look. A number that was just taken may
+    // count a message that is still on its way, and so hide one that gets lost: it is believed when it fitted twice.
+    const believed = fits && this.#begunFitted;
+    this.#begun = begun;
+    this.#begunFitted = fits;
+    const all = believed ? some : this.#streams.outstanding('all');
+    if (all.length > some.length && (await this.#look(all)) === undefined) return;
     this.#streams.wake();
   }
 
