@@ -6,6 +6,7 @@ import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis'
 import type { Log } from '../domain/ports.js';
 import { AppError, messageOf } from '../errors.js';
 import { describeTarget, type RedisTarget } from './redis-url.js';
+import { batchWrites } from './write-batches.js';
 
 /** For the queue, which is given connections and makes none. */
 export type { Cluster, Redis } from 'ioredis';
@@ -45,6 +46,8 @@ const LEAST_MAJOR_VERSION = 7;
 /** The caller closes it with `disconnect()`. */
 export function createRedis(target: RedisTarget, role: RedisRole, log: Log): Redis | Cluster {
   const redis = target.type === 'cluster' ? createCluster(target, role) : new Redis(singleOptions(target, role));
+  if (redis instanceof Cluster) redis.on('+node', batchWrites);
+  else batchWrites(redis);
   reportFaults(redis, describeTarget(target), role, log);
   // BullMQ watches its own blocking connections; a ping there would only queue behind a blocked read.
   if (role !== 'queue-worker') keepProving(redis, role);
@@ -55,6 +58,7 @@ export function createRedis(target: RedisTarget, role: RedisRole, log: Log): Red
 export function createMember(cluster: Cluster, host: string, port: number, role: RedisRole, log: Log): Redis {
   const { redisOptions } = cluster.options;
   const redis = new Redis({ ...redisOptions, ...commonOptions(role), host, port, retryStrategy: retryDelayMs });
+  batchWrites(redis);
   reportFaults(redis, `redis://${host}:${port}`, role, log);
   keepProving(redis, role);
   return redis;
