@@ -43,10 +43,11 @@ export function workerCommand(): Command {
 }
 
 /**
- * Output flows through a worker without staying: a young generation that grows only holds more garbage. Measured under a
- * flood of 300 MB: 134 MB resident at the most in place of 185, at the same speed.
+ * Output flows through a worker without staying, so a young generation that grows only holds more garbage; and most of what
+ * waits lies outside of the heap, so the old one is collected each time that it grew by a fifth. Measured: of 1 GB as
+ * shipped 127 MiB resident at the most in place of 172. (`--optimize-for-size` needs 86, and twice the CPU for output.)
  */
 function saveMemory(): void {
-  setFlagsFromString('--optimize-for-size');
-  setFlagsFromString('--semi-space-growth-factor=1');
+  setFlagsFromString('--max-semi-space-size=2');
+  setFlagsFromString('--heap-growing-percent=20');
 }
