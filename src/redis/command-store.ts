@@ -45,9 +45,9 @@ const FULL_RETRY_MS = 10_000;
 const BYTES_PER_ENTRY = 128;
 /** Commands looked at in one round trip of a list, and of one that wants a certain state, which the script itself sees. */
 const LIST_CHUNK = 200;
-const STATE_CHUNK = 1_000;
+const STATE_CHUNK = 500;
 /** Commands looked at for one call; then it answers what it has and a cursor. */
-const MAX_LISTED = 2_000;
+const MAX_LISTED = 1_000;
 /** Commands that one kill reaches beside its own: started by it, and by those. */
 const MAX_FAMILY = 1_000;
 
