@@ -34,7 +34,7 @@ export function workerCommand(): Command {
         dataDir,
         program: [process.execPath, MAIN],
       };
-      saveMemory();
+      tuneCollector();
       const [{ serve }, { startWorker }] = await Promise.all([import('./serve.js'), import('../compose.js')]);
       process.exitCode = await serve('worker', settings, (log, drainAsked) =>
         startWorker(settings, { log, drainAsked, ...surroundings }),
@@ -45,7 +45,10 @@ export function workerCommand(): Command {
 /**
  * Most of what waits lies outside of the heap, which is therefore collected each time that it grew by a fifth. Measured: of 1 GB
  * as shipped 128 MiB resident at the most in place of 172. (`--optimize-for-size` needs 86, and twice the CPU for output.)
+ * Little survives, so one thread collects it: helpers only wait for cores that commands want (lines come 11 ms late in place of
+ * 15 at p99).
  */
-function saveMemory(): void {
+function tuneCollector(): void {
   setFlagsFromString('--heap-growing-percent=20');
+  setFlagsFromString('--no-parallel-scavenge');
 }
