@@ -28,6 +28,9 @@ const MADE = ['docs', 'pictures'];
 /** In order of the table. A row says itself how many pairs it needs when nobody asks for a number. */
 const rows = [entries, lines, cost, latency, flood, echo, idle, quiet, resume, memory, cluster, start, backlog];
 
+const options = process.argv.slice(2).filter((word) => word.startsWith('-'));
+const strange = options.filter((word) => !/^(--small|--pairs=\d+)$/.test(word));
+if (strange.length > 0) throw new Error(`no option ${strange.join(', ')}; there are --pairs=<number> and --small`);
 const words = process.argv.slice(2).filter((word) => !word.startsWith('-'));
 const wanted = words.filter((word) => !MADE.includes(word));
 const unknown = wanted.filter((word) => !rows.some(({ id }) => isRow(id, word)));
