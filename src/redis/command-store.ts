@@ -28,14 +28,14 @@ import type {
 } from '../domain/ports.js';
 import { AppError } from '../errors.js';
 import { type EndReason, type Outcome, parseEntryText, type StoredEntry, serializeEntry } from '../protocol/entries.js';
-import { type CommandId, makeClaimId, parseCommandId, type SessionId, type Tag, tagOf } from '../protocol/ids.js';
+import { type CommandId, makeClaimId, type SessionId, tagOf } from '../protocol/ids.js';
 import { LIMITS } from '../protocol/limits.js';
 import type { CommandSnapshot, CommandSpec } from '../protocol/methods.js';
 import { createClaimChecks } from './claim-checks.js';
 import type { ClaimLane } from './claim-lane.js';
+import { createCommandList } from './command-list.js';
 import { answerOf } from './connections.js';
 import type { Keys } from './keys.js';
-import { readHashes } from './pipelines.js';
 import { createLogReader } from './read-log.js';
 import type { Scripts } from './scripts.js';
 import { RECORD_VERSION, readable, readKill, readSnapshot, readSpec } from './snapshot.js';
@@ -43,11 +43,6 @@ import { RECORD_VERSION, readable, readKill, readSnapshot, readSpec } from './sn
 const FULL_RETRY_MS = 10_000;
 /** An entry costs about 220 bytes beside its text, so their number is bounded with the bytes: 1 for each 128. */
 const BYTES_PER_ENTRY = 128;
-/** Commands looked at in one round trip of a list, and of one that wants a certain state, which the script itself sees. */
-const LIST_CHUNK = 200;
-const STATE_CHUNK = 500;
-/** Commands looked at for one call; then it answers what it has and a cursor. */
-const MAX_LISTED = 1_000;
 /** Commands that one kill reaches beside its own: started by it, and by those. */
 const MAX_FAMILY = 1_000;
 
@@ -440,43 +435,7 @@ export function createCommandStore(options: CommandStoreOptions): CommandStore {
       };
     },
 
-    async list(place, { cursor, limit, state, label }) {
-      const [labelName, labelValue] = label?.split(/=(.*)/s) ?? [];
-      const commands: CommandSnapshot[] = [];
-      let before = cursor === undefined ? '+inf' : `(${cursor}`;
-      const chunk = state === undefined ? LIST_CHUNK : STATE_CHUNK;
-      for (let seen = 0; seen < MAX_LISTED; seen += chunk) {
-        // With a label each must be read before it is known whether it fits.
-        const enough = labelName === undefined ? limit - commands.length : chunk;
-        const [over, last, ...flat] = (await scripts.run(
-          'list',
-          [keys.commands(place.tag as Tag)],
-          [keys.tagPrefix(place.tag as Tag), place.principal, state ?? '', before, chunk, enough],
-        )) as [number, string, ...string[]];
-        const wanted = Array.from({ length: flat.length / 2 }, (_, i) => ({
-          id: parseCommandId(flat[i * 2]),
-          score: flat[i * 2 + 1] ?? '',
-        })).filter((row): row is { id: CommandId; score: string } => row.id !== undefined);
-        const hashes = await readHashes(
-          redis,
-          wanted.map(({ id }) => keys.command(id)),
-        );
-        for (const [index, { id, score }] of wanted.entries()) {
-          const hash = hashes[index];
-          if (hash?.v === undefined) continue;
-          const snapshot = readable(() => readSnapshot(keys.command(id), id, hash), log);
-          if (snapshot === undefined) continue;
-          const value = labelName === undefined ? undefined : snapshot.labels[labelName];
-          if (labelName !== undefined && (value === undefined || (labelValue !== undefined && value !== labelValue)))
-            continue;
-          commands.push(snapshot);
-          if (commands.length === limit) return { commands, next: score };
-        }
-        if (over === 1) return { commands };
-        before = `(${last}`;
-      }
-      return { commands, next: before.slice(1) };
-    },
+    list: createCommandList({ redis, keys, scripts, log }),
 
     async expire(commandId) {
       const dueInMs = (await scripts.run(
