@@ -15,7 +15,8 @@ export function createBlocks(blockBytes: number, maxFree: number): Blocks {
   const free: ArrayBuffer[] = [];
   const allocate = (bytes: number): Uint8Array => {
     const block = bytes === blockBytes ? free.pop() : undefined;
-    return block === undefined ? new Uint8Array(bytes) : new Uint8Array(block);
+    // Not as a Buffer, whose `slice` copies nothing.
+    return new Uint8Array(block ?? Buffer.allocUnsafeSlow(bytes).buffer);
   };
   return {
     allocate,
