@@ -51,13 +51,16 @@ export async function startTcpProxy(target: {
   /** Passes chunks on in order, with delay and back-pressure. `see` may keep a chunk from being passed. */
   const pass = (from: Socket, to: Socket, see: (chunk: Buffer) => boolean) => {
     let queue: Promise<unknown> = Promise.resolve();
+    let isFull = false;
+    to.on('drain', () => {
+      isFull = false;
+      if (!frozen) from.resume();
+    });
     from.on('data', (chunk: Buffer) => {
       const forward = () => {
-        if (!see(chunk) || to.destroyed || to.write(chunk)) return;
+        if (!see(chunk) || to.destroyed || to.write(chunk) || isFull) return;
+        isFull = true;
         from.pause();
-        to.once('drain', () => {
-          if (!frozen) from.resume();
-        });
       };
       const dueMs = performance.now() + delayMs;
       if (delayMs === 0) queue = queue.then(forward);
