@@ -55,6 +55,11 @@ const BATCH_CHANNELS = 512;
 export const SUBSCRIBE_TIMEOUT_MS = 3_000;
 const RETRY_FIRST_MS = 100;
 const RETRY_LAST_MS = 2_000;
+/**
+ * A Cluster ends the subscriptions of a slot that leaves a server, and also where it stays, when its owner is said there once
+ * more, as tools do that move slots. By then it is mostly known where a slot is now, so few are asked for in vain.
+ */
+const TAKEN_AWAY_MS = 300;
 /** Refused so often, the connection is given up and made anew. */
 const RETRIES_PER_CONNECTION = 5;
 
@@ -72,6 +77,7 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
   let lossUntold = false;
   let failures = 0;
   let retryTimer: NodeJS.Timeout | undefined;
+  let takenTimer: NodeJS.Timeout | undefined;
 
   async function subscribe(name: string, handle: (message: string) => void): Promise<Subscription> {
     if (closed) throw new AppError('REDIS_UNAVAILABLE', 'The event bus is closed');
@@ -182,6 +188,34 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
     }
   };
 
+  /** The server has ended a subscription, or has refused one; which, is not said. */
+  const onMoved = () => {
+    if (closed || takenTimer !== undefined) return;
+    takenTimer = setTimeout(
+      () => {
+        takenTimer = undefined;
+        findTaken();
+      },
+      TAKEN_AWAY_MS * (0.75 + chance.random() / 2),
+    );
+    takenTimer.unref();
+  };
+
+  /** Subscribes again to what was taken away and is still wanted here. A new connection does so anyway. */
+  function findTaken(): void {
+    if (closed || subscriber.status !== 'ready') return;
+    const there = heardBy(subscriber);
+    for (const channel of channels.values()) {
+      if (!channel.acknowledged || there.has(channel.name)) continue;
+      channel.told = 'nothing';
+      channel.acknowledged = false;
+      channel.issue += 1;
+      lossUntold = true;
+    }
+    if (restoringIn === epoch) onMoved();
+    else if ([...channels.values()].some(isMissing)) void restore();
+  }
+
   const isMissing = ({ told, handlers }: Channel) => told === 'nothing' && handlers.length > 0;
 
   /** Subscribes whatever is wanted and was not told to this connection; then, after a loss, tells everyone. */
@@ -256,6 +290,7 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
 
   subscriber.on('close', onClose);
   subscriber.on('ready', onReady);
+  subscriber.on('moved', onMoved);
   subscriber.on('smessage', onMessage);
 
   return {
@@ -272,8 +307,10 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
       if (closed) return;
       closed = true;
       clearTimeout(retryTimer);
+      clearTimeout(takenTimer);
       subscriber.off('close', onClose);
       subscriber.off('ready', onReady);
+      subscriber.off('moved', onMoved);
       subscriber.off('smessage', onMessage);
       const names = [...channels.values()].filter(({ told }) => told === 'subscribe').map(({ name }) => name);
       for (const { waiters } of channels.values()) for (const wake of waiters ?? []) wake();
@@ -285,4 +322,12 @@ export function createSubscriptions(ports: SubscriptionsPorts): Subscriptions {
       }
     },
   };
+}
+
+/** The sharded channels of a connection by the answers and messages of the server; ioredis keeps them, to subscribe again. */
+function heardBy(subscriber: Redis): ReadonlySet<string> {
+  const { condition } = subscriber as unknown as {
+    readonly condition?: { readonly subscriber?: false | { channels(kind: 'ssubscribe'): readonly string[] } };
+  };
+  return new Set(condition?.subscriber ? condition.subscriber.channels('ssubscribe') : []);
 }

@@ -160,6 +160,18 @@ describe('on a Cluster', () => {
     await bench.allHear(heard);
   });
 
+  it('[M1] a channel that its master has ended, although its slot stays, is subscribed again, and everyone is told', async () => {
+    await using redis = await startRedisCluster();
+    await using bench = await openBench(redis.url);
+    const heard = await listen(bench, 20);
+    const [session] = heard.keys();
+    if (session === undefined) throw new Error('no session');
+    const before = bench.restored();
+    await redis.sayOwnerAgain(slotOf(bench.keys.sessionChannel(session)));
+    await until('everyone to be told', () => bench.restored() > before);
+    await bench.allHear(heard);
+  });
+
   it('[R1] a full restart of the Cluster is survived, with every channel', async () => {
     await using redis = await startRedisCluster();
     await using bench = await openBench(redis.url);

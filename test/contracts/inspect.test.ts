@@ -12,8 +12,16 @@ import { startRedis } from '../support/redis.js';
 const keys = createKeys('doctor');
 const inspect = async (url: string) => {
   const facts = await inspectRedis(parseRedisUrl(url), keys);
-  return { facts, findings: judgeRedis(facts) };
+  return { facts, findings: judge(facts) };
 };
+type Finding = ReturnType<typeof judgeRedis>[number];
+/** That messages are slow is of the machine that runs the tests; what is slow is said in `pure/redis-health`. */
+const atAnyPace = (finding: Finding): Finding => {
+  if (finding.check !== 'pub/sub' || finding.level !== 'warn' || !/there and back/.test(finding.found)) return finding;
+  const { mend: _mend, ...rest } = finding;
+  return { ...rest, level: 'ok' };
+};
+const judge = (facts: Parameters<typeof judgeRedis>[0]) => judgeRedis(facts).map(atAnyPace);
 const anyPorts = { HOMING_PORT: '0', HOMING_OPS_PORT: '0' };
 /** Of two examinations: the same findings with other figures. */
 const anyFigures = (finding: object) => ({ ...finding, found: expect.any(String) });
@@ -36,7 +44,9 @@ describe.each(DEPLOYMENTS)('on $name', ({ name, start }) => {
     expect(doctor).toMatchObject({ code: 0, stderr: '' });
     const { ok, sections } = JSON.parse(doctor.stdout);
     expect(ok).toBe(true);
-    expect(sections[0]).toEqual({ title: `Redis at ${redis.url}`, findings: findings.map(anyFigures) });
+    const { title, findings: told } = sections[0];
+    expect(title).toBe(`Redis at ${redis.url}`);
+    expect(told.map(atAnyPace)).toEqual(findings.map(anyFigures));
   });
 });
 
@@ -57,7 +67,7 @@ describe('on one server', () => {
     await using redis = await startRedis({ config });
     const { facts } = await inspect(redis.url);
     const elsewhere = { ...facts, servers: facts.servers.map((server) => ({ ...server, local: false })) };
-    expect(judgeRedis(elsewhere).filter(({ level }) => level !== 'ok')).toMatchObject([
+    expect(judge(elsewhere).filter(({ level }) => level !== 'ok')).toMatchObject([
       { check: 'replicas', level: 'warn' },
     ]);
   });

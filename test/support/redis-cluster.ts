@@ -44,6 +44,8 @@ export interface TestRedisCluster extends AsyncDisposable {
   promoteReplicaOf(master: ClusterMember): Promise<ClusterMember>;
   /** Moves one slot from its master to another, with its keys, while clients work. */
   moveSlot(slot: number): Promise<{ readonly from: ClusterMember; readonly to: ClusterMember }>;
+  /** Tells the master of a slot once more that it has it, as tools do that move slots: its subscriptions end there. */
+  sayOwnerAgain(slot: number): Promise<void>;
   /** SIGKILL for every member; then all start again on the same data. */
   restart(): Promise<void>;
   /** Resolves when every slot is served and every member agrees. */
@@ -159,6 +161,15 @@ async function start(config: readonly string[]): Promise<TestRedisCluster> {
   /** Masters whose replica hears nothing, with that replica; the others soon take it for dead. */
   const paused = new Map<ClusterMember, ClusterMember>();
 
+  const holderOf = async (slot: number): Promise<ClusterMember> => {
+    const [asked] = living();
+    if (asked === undefined) throw new Error('no member lives');
+    const shards = (await asked.direct.cluster('SLOTS')) as unknown as [number, number, [string, number, string]][];
+    const found = shards.find(([from, to]) => from <= slot && slot <= to);
+    if (found === undefined) throw new Error(`nobody serves slot ${slot}`);
+    return memberOf(found[2][2]);
+  };
+
   const cluster: TestRedisCluster = {
     get url() {
       return `redis-cluster://${members.map(({ port }) => `127.0.0.1:${port}`).join(',')}`;
@@ -174,18 +185,7 @@ async function start(config: readonly string[]): Promise<TestRedisCluster> {
         .map(({ nodeId }) => memberOf(nodeId));
     },
 
-    async masterOf(key) {
-      const slot = slotOf(key);
-      const [asked] = living();
-      const shards = (await (asked as ClusterMember).direct.cluster('SLOTS')) as unknown as [
-        number,
-        number,
-        [string, number, string],
-      ][];
-      const found = shards.find(([from, to]) => from <= slot && slot <= to);
-      if (found === undefined) throw new Error(`nobody serves slot ${slot}`);
-      return memberOf(found[2][2]);
-    },
+    masterOf: (key) => holderOf(slotOf(key)),
 
     async replicaOf(master) {
       // A master hears of its new replica by gossip, which may come after the cluster is whole.
@@ -231,15 +231,13 @@ async function start(config: readonly string[]): Promise<TestRedisCluster> {
       return replica;
     },
 
+    async sayOwnerAgain(slot) {
+      const owner = await holderOf(slot);
+      await owner.direct.cluster('SETSLOT', slot, 'NODE', owner.nodeId);
+    },
     async moveSlot(slot) {
       const masters = await cluster.masters();
-      const shards = (await (masters[0] as ClusterMember).direct.cluster('SLOTS')) as unknown as [
-        number,
-        number,
-        [string, number, string],
-      ][];
-      const holder = shards.find(([first, last]) => first <= slot && slot <= last);
-      const from = memberOf(holder?.[2][2] ?? '');
+      const from = await holderOf(slot);
       const to = masters.find((master) => master !== from) as ClusterMember;
       await to.direct.cluster('SETSLOT', slot, 'IMPORTING', from.nodeId);
       await from.direct.cluster('SETSLOT', slot, 'MIGRATING', to.nodeId);
