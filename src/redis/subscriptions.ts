@@ -57,7 +57,8 @@ const RETRY_FIRST_MS = 100;
 const RETRY_LAST_MS = 2_000;
 /**
  * A Cluster ends the subscriptions of a slot that leaves a server, and also where it stays, when its owner is said there once
- * more, as tools do that move slots. By then it is mostly known where a slot is now, so few are asked for in vain.
+ * more, as tools do that move slots. Looked at this much later, when it is mostly known where a slot is now, few are asked for
+ * in vain.
  */
 const TAKEN_AWAY_MS = 300;
 /** Refused so often, the connection is given up and made anew. */

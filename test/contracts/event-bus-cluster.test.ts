@@ -10,7 +10,7 @@ import { createEventBus } from '../../src/redis/event-bus.js';
 import { createKeys, type Keys } from '../../src/redis/keys.js';
 import { askMasters } from '../../src/redis/masters.js';
 import { uniquePrefix } from '../support/redis.js';
-import { slotOf, startRedisCluster } from '../support/redis-cluster.js';
+import { slotOf, startRedisCluster, type TestRedisCluster } from '../support/redis-cluster.js';
 import { startRedisSentinel } from '../support/redis-sentinel.js';
 import { chance, silentLog } from '../support/stores.js';
 import { until, within } from '../support/wait.js';
@@ -101,6 +101,21 @@ function askAllTheTime(redis: Redis | Cluster) {
   };
 }
 
+/** Something happens to the slot of one of twenty sessions: everyone is told, and hears again. */
+async function hearThrough(change: (redis: TestRedisCluster, slot: number) => Promise<unknown>): Promise<void> {
+  await using redis = await startRedisCluster();
+  await using bench = await openBench(redis.url);
+  const heard = await listen(bench, 20);
+  const [session] = heard.keys();
+  if (session === undefined) throw new Error('no session');
+  const before = bench.restored();
+  const changedMs = performance.now();
+  await change(redis, slotOf(bench.keys.sessionChannel(session)));
+  await until('everyone to be told', () => bench.restored() > before);
+  console.info(`told after ${Math.round(performance.now() - changedMs)} ms`);
+  await bench.allHear(heard);
+}
+
 describe('on a Cluster', () => {
   it('[R1] every channel is heard in order, and each master proves itself', async () => {
     await using redis = await startRedisCluster();
@@ -147,29 +162,11 @@ describe('on a Cluster', () => {
   });
 
   it('[M1] when its slot moves to another master a channel moves with it, and everyone is told', async () => {
-    await using redis = await startRedisCluster();
-    await using bench = await openBench(redis.url);
-    const heard = await listen(bench, 20);
-    const [session] = heard.keys();
-    if (session === undefined) throw new Error('no session');
-    const before = bench.restored();
-    const movedMs = performance.now();
-    await redis.moveSlot(slotOf(bench.keys.sessionChannel(session)));
-    await until('everyone to be told', () => bench.restored() > before);
-    console.info(`told of the move after ${Math.round(performance.now() - movedMs)} ms`);
-    await bench.allHear(heard);
+    await hearThrough((redis, slot) => redis.moveSlot(slot));
   });
 
   it('[M1] a channel that its master has ended, although its slot stays, is subscribed again, and everyone is told', async () => {
-    await using redis = await startRedisCluster();
-    await using bench = await openBench(redis.url);
-    const heard = await listen(bench, 20);
-    const [session] = heard.keys();
-    if (session === undefined) throw new Error('no session');
-    const before = bench.restored();
-    await redis.sayOwnerAgain(slotOf(bench.keys.sessionChannel(session)));
-    await until('everyone to be told', () => bench.restored() > before);
-    await bench.allHear(heard);
+    await hearThrough((redis, slot) => redis.sayOwnerAgain(slot));
   });
 
   it('[R1] a full restart of the Cluster is survived, with every channel', async () => {
